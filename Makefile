@@ -1,0 +1,52 @@
+# The first run of `make test` or `make study` makes .venv and installs what it needs there.
+
+PYTHON ?= python3
+PYTEST_ARGS ?= --numprocesses logical --maxprocesses 8 --dist worksteal
+STUDY_ARGS ?= --preset small
+
+BIN := .venv/bin
+INSTALL_FILES := pyproject.toml constraints.txt anyinit/_version.py
+
+.PHONY: test test-slow study lint format types versions clean
+
+test: .venv/installed-dev
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+test-slow: .venv/installed-dev
+	$(BIN)/pytest $(PYTEST_ARGS) -m slow
+
+study: .venv/installed-study
+	$(BIN)/python experiments/tied.py $(STUDY_ARGS)
+
+lint: .venv/installed-dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+format: .venv/installed-dev
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+types: .venv/installed-dev
+	$(BIN)/mypy
+
+versions: .venv/installed-dev
+	$(BIN)/python --version
+	$(BIN)/pip list --disable-pip-version-check
+
+clean:
+	rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# One extra each, in one environment; `dev` includes `study`.
+.venv/installed-%: .venv/bin/python $(INSTALL_FILES)
+	@echo "Installing anyinit-jax[$*] into .venv ..."
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--editable ".[$*]"
+	@touch $@
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "anyinit needs Python 3.11 or newer; name one: make PYTHON=python3.13 ..." >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+
+.PRECIOUS: .venv/bin/python .venv/installed-dev .venv/installed-study

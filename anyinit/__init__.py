@@ -1,0 +1,21 @@
+"""Set the scale of every weight from what the model computes.
+
+anyinit traces a model's forward pass, follows the second moment of the signal from the
+input to the output, and multiplies every drawn weight by one positive number, so that what
+the weight produces arrives where it is used with the second moment wanted there.
+
+* :func:`anyinit.flax.init` takes the place of ``model.init``; :func:`anyinit.flax.plan` makes
+  the plan alone, from shapes.
+* :class:`Plan` is the result: it prints as a report, and :meth:`Plan.rescale` applies it.
+* :func:`optax_partition` and :func:`optax_labels` give the learning rates that go with it.
+"""
+
+from anyinit import flax as flax
+from anyinit._findings import Finding as Finding
+from anyinit._partition import optax_labels as optax_labels
+from anyinit._partition import optax_partition as optax_partition
+from anyinit._plan import LeftAlone as LeftAlone
+from anyinit._plan import Plan as Plan
+from anyinit._plan import WeightPlan as WeightPlan
+from anyinit._variables import Variables as Variables
+from anyinit._version import __version__ as __version__

@@ -1,0 +1,161 @@
+"""The forward pass that gives every value its trait."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from anyinit import _primitives as primitives
+from anyinit._combination import absorbed_nodes, combination
+from anyinit._graph import Graph, Node
+from anyinit._rules import evaluate
+from anyinit._rules.linear import averages
+from anyinit._scaling import scaling
+from anyinit._signal import from_array
+from anyinit._traits import Argument, Role, Trait, Traits
+
+_KEEPS_ROLE = primitives.IDENTITY | primitives.SHAPE | primitives.PICK | primitives.JOIN
+_KEEPS_SILENCE = _KEEPS_ROLE | primitives.ADDITIONS | primitives.SUMS | {"neg", "div", "select_n"}
+
+
+def classify(graph: Graph, arguments: Mapping[int, Argument]) -> Traits:
+    """Give every value of a graph its trait.
+
+    Arguments:
+        graph: the flattened model.
+        arguments: how each input value of the graph enters.
+    """
+    of: list[Trait | None] = [None] * len(graph.shapes)
+    known: dict[int, np.ndarray] = {}
+    for value, argument in arguments.items():
+        sources = ((value, None),) if argument.role is Role.WEIGHT else ()
+        of[value] = Trait(argument.role, value, value, sources=sources, gain=argument.gain)
+        if argument.role is Role.KNOWN:
+            assert argument.samples is not None
+            known[value] = argument.samples
+        elif not of[value].moves:  # type: ignore[union-attr]
+            known[value] = _placeholder(graph.dtypes[value])
+    for value, array in graph.literals.items():
+        of[value] = Trait(Role.KNOWN, value, value)
+        known[value] = from_array(array)
+    traits = Traits(of, known)
+    absorbed: set[int] = set()
+    for node in graph.nodes:
+        inputs = [traits[value] for value in node.inputs]
+        role = _role(traits, graph, node, inputs)
+        if role < Role.WEIGHT:
+            numbers = [known.get(value, _placeholder(graph.dtypes[value])) for value in node.inputs]
+            results, _ = evaluate(graph, traits, node, numbers)
+            known.update(zip(node.outputs, results, strict=True))
+        for value in node.outputs:
+            of[value] = _trait(traits, graph, node, inputs, role, value)
+        absorbed |= absorbed_nodes(traits, graph, node)
+    return dataclasses.replace(traits, absorbed=frozenset(absorbed))
+
+
+def _placeholder(dtype: Any) -> np.ndarray:
+    """Integers of the input are never looked at: each counts as the number one."""
+    if jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
+        return np.asarray(0)
+    return np.asarray(1.0 if jax.dtypes.issubdtype(dtype, np.inexact) else 1).astype(
+        np.float64 if jax.dtypes.issubdtype(dtype, np.inexact) else dtype
+    )
+
+
+def _role(traits: Traits, graph: Graph, node: Node, inputs: Sequence[Trait]) -> Role:
+    name = node.primitive
+    if name in primitives.RANDOM:
+        return Role.NOISE
+    role = max((trait.role for trait in inputs), default=Role.KNOWN)
+    if role is Role.SIGNAL:
+        # Integers made from a signal (argmax, buckets, quantized values) are indices.
+        dtype = graph.dtypes[node.outputs[-1]]
+        number = jax.dtypes.issubdtype(dtype, np.inexact) or jax.dtypes.issubdtype(dtype, np.bool_)
+        return role if number else Role.OPAQUE
+    if role < Role.WEIGHT:
+        return role
+    still = [trait for trait in inputs if not trait.moves]
+    if name in primitives.CONTRACTIONS:
+        roles = {trait.role for trait in inputs}
+        return Role.SIGNAL if still or roles == {Role.WEIGHT, Role.DERIVED} else role
+    if name == "gather":
+        return Role.SIGNAL
+    if name in _KEEPS_ROLE or name in ("neg", "select_n"):
+        return role
+    if name in ("mul", "div") and len(still) == 1 and (name == "mul" or inputs[0].moves):
+        return role
+    if name in primitives.ADDITIONS and _adds_zero(traits, node):
+        return role
+    return Role.DERIVED
+
+
+def _adds_zero(traits: Traits, node: Node) -> bool:
+    """Whether every operand of an addition is drawn or a known zero."""
+    return all(traits[value].moves or traits.constant(value) == 0 for value in node.inputs)
+
+
+def _trait(
+    traits: Traits, graph: Graph, node: Node, inputs: Sequence[Trait], role: Role, value: int
+) -> Trait:
+    name = node.primitive
+    sources = tuple(dict.fromkeys(source for trait in inputs for source in trait.sources))
+    if name == "stack_item":
+        sources = tuple((leaf, node.params["item"]) for leaf, _ in sources)
+    trait = Trait(
+        role,
+        origin=value,
+        base=value,
+        sources=sources if role in (Role.WEIGHT, Role.DERIVED) else (),
+        at_most=any(operand.at_most for operand in inputs) or _averaged(traits, graph, node),
+        silent=_silent(traits, node),
+        gain=role is Role.KNOWN and any(operand.gain for operand in inputs),
+        one_hot=_one_hot(traits, node, inputs),
+    )
+    if not trait.moves:
+        if name in primitives.IDENTITY | primitives.SHAPE and inputs:
+            return dataclasses.replace(trait, origin=inputs[0].origin)
+        return trait
+    trait = scaling(traits, node, trait)
+    return combination(traits, graph, node, trait)
+
+
+def _averaged(traits: Traits, graph: Graph, node: Node) -> bool:
+    """Whether a node averages a signal: its second moment is then known from above only."""
+    return node.primitive in primitives.CONTRACTIONS and any(
+        averages(graph, traits, node, position) for position in range(min(len(node.inputs), 2))
+    )
+
+
+def _one_hot(traits: Traits, node: Node, inputs: Sequence[Trait]) -> bool:
+    """Whether rows are one-hot: indices compared with a known array of positions."""
+    if node.primitive == "eq":
+        indices = any(trait.role in (Role.OPAQUE, Role.NOISE) for trait in inputs)
+        positions = any(
+            trait.role is Role.KNOWN and traits.known[value].ndim > 0
+            for value, trait in zip(node.inputs, inputs, strict=True)
+        )
+        return indices and positions
+    if node.primitive in primitives.IDENTITY | primitives.SHAPE | {"select_n"} and inputs:
+        return inputs[0].one_hot
+    return False
+
+
+def _silent(traits: Traits, node: Node) -> bool:
+    """Whether a value is zero because a constant parameter is zero."""
+
+    def zero(value: int) -> bool:
+        return traits[value].silent or traits.constant(value) == 0
+
+    if node.primitive in primitives.CONTRACTIONS | {"mul"}:
+        return any(zero(value) for value in node.inputs)
+    if not any(traits[value].moves for value in node.inputs):
+        return False
+    if node.primitive == "select_n":
+        return all(zero(value) for value in node.inputs[1:])
+    if node.primitive in primitives.PICK | {"div"}:
+        return zero(node.inputs[0])
+    return node.primitive in _KEEPS_SILENCE and all(zero(value) for value in node.inputs)

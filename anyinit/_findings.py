@@ -1,0 +1,76 @@
+"""What a report can say: every sentence of it, as enumerations."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+
+
+class Reason(enum.Enum):
+    """Why a parameter is left as it is."""
+
+    CONSTANT = "It is constant (not drawn), so it keeps its values."
+    BIAS = "It is drawn, but it is added to a signal as a bias; its moment is propagated."
+    GAIN = "It multiplies the signal element by element (a gain); its moment is propagated."
+    NONLINEAR = "It enters the model nonlinearly, so no single factor sets its scale."
+    SCALE_FREE = "Its scale cancels in the model (it is normalized before it is used)."
+    SIGNAL = "It is itself a signal (learned queries or latents), so it is left as drawn."
+    ADDED_TABLE = "It is added to a computed signal as a table of positions; it is left as drawn."
+    SKIPPED = "It was excluded by the caller's `only=` or `skip=`."
+    UNUSED = "It reaches no output of the model."
+    SILENT = "The signal at its site is zero whatever its scale, so nothing can be asked of it."
+    NOT_FLOAT = "Its dtype is not a real floating-point type."
+    UNPLANNED = "No use of it could be analysed; see the findings."
+
+
+class Kind(enum.Enum):
+    """A kind of finding, with the full sentence that reports it.
+
+    ``{subject}`` is the parameter or primitive, ``{detail}`` what was measured or assumed.
+    """
+
+    NO_RULE = (
+        "The primitive {subject} has no rule and could not be evaluated on samples: "
+        "its output is assumed to keep the second moment of its input."
+    )
+    NORM_GAIN_BRANCH = (
+        "The residual branch ending at {subject} ends in a normalization, so its share of the "
+        "stream is set by the norm's gain and cannot be set by a weight."
+    )
+    OPAQUE_SIGNAL = (
+        "An integer input is used as a number by {subject}: it is assumed to have second moment 1."
+    )
+    UNSETTLED = "The scales did not settle ({detail}); the last iterate is reported."
+    UNKNOWN_STD = (
+        "The standard deviation with which {subject} is drawn could not be read off its "
+        "initializer; it is assumed to be {detail} where the signal needs it."
+    )
+    DISAGREEING_SITES = (
+        "{subject} is used at several sites that ask for different scales ({detail}); "
+        "their geometric mean is planned."
+    )
+    WEIGHT_PRODUCT = "{subject} is used through a product with another weight ({detail})."
+    LOOP_CAPPED = "The loop at {subject} did not settle within {detail} steps."
+    UNPLANNED_USE = "{subject} is also used in a way the analysis does not follow ({detail})."
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One sentence of the report about something assumed, refused or unusual.
+
+    Arguments:
+        kind: which sentence.
+        subject: the parameter path or primitive name it is about.
+        where: ``file.py:line`` of the model's source, or an empty string.
+        detail: what fills the sentence's blank.
+    """
+
+    kind: Kind
+    subject: str
+    where: str = ""
+    detail: str = ""
+
+    @property
+    def message(self) -> str:
+        """The full sentence."""
+        return self.kind.value.format(subject=self.subject, detail=self.detail)

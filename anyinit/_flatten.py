@@ -1,0 +1,168 @@
+"""From a jaxpr to a flat graph: calls inlined, loops and branches written out.
+
+A scan over stacked layers is written out layer by layer, each with its own slice of the stacked
+weights. A loop over time is written out up to ``LOOP_CAP`` steps: by then its signal has settled,
+and the numbers of the last step are the ones that count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jax.extend import core as jex_core
+
+from anyinit._graph import Builder, Graph, finish
+from anyinit._source import is_library_call, source_line
+
+LOOP_CAP = 32
+
+# Primitives whose body is a jaxpr called once, by the name of the parameter that holds it.
+_CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+
+
+def flatten(closed_jaxpr: Any, parameters: Sequence[bool]) -> Graph:
+    """Flatten a closed jaxpr.
+
+    Arguments:
+        closed_jaxpr: what ``jax.make_jaxpr`` returns.
+        parameters: for each argument, whether it is a leaf of the model's parameters; a scan
+            whose ``xs`` come from parameters runs over layers, not over time.
+    """
+    builder = Builder()
+    inputs = [
+        builder.value(var.aval, from_parameters=is_parameter)
+        for var, is_parameter in zip(closed_jaxpr.jaxpr.invars, parameters, strict=True)
+    ]
+    outputs = _inline(builder, closed_jaxpr.jaxpr, closed_jaxpr.consts, inputs)
+    return finish(builder, inputs, outputs)
+
+
+def _inline(
+    builder: Builder, jaxpr: Any, consts: Sequence[Any], arguments: Sequence[int]
+) -> list[int]:
+    values = dict(zip(jaxpr.invars, arguments, strict=True))
+    for var, const in zip(jaxpr.constvars, consts, strict=True):
+        values[var] = builder.literal(const, var.aval)
+
+    def read(atom: Any) -> int:
+        if isinstance(atom, jex_core.Literal):
+            return builder.literal(atom.val, atom.aval)
+        return values[atom]
+
+    for equation in jaxpr.eqns:
+        inputs = [read(atom) for atom in equation.invars]
+        outputs = _equation(builder, equation, inputs)
+        values.update(zip(equation.outvars, outputs, strict=True))
+    return [read(atom) for atom in jaxpr.outvars]
+
+
+def _equation(builder: Builder, equation: Any, inputs: list[int]) -> Sequence[int]:
+    name = equation.primitive.name
+    if name == "scan":
+        return _scan(builder, equation, inputs)
+    if name == "while":
+        return _while(builder, equation, inputs)
+    if name == "cond":
+        return _cond(builder, equation, inputs)
+    body = _called_jaxpr(equation, len(inputs))
+    where = builder.where_override or source_line(equation)
+    if body is None:
+        avals = [var.aval for var in equation.outvars]
+        return builder.emit(name, equation.params, inputs, avals, equation, where)
+    previous = builder.where_override
+    if is_library_call(equation):
+        builder.where_override = where
+    outputs = _inline(builder, body.jaxpr, body.consts, inputs)
+    builder.where_override = previous
+    return outputs
+
+
+def _called_jaxpr(equation: Any, arity: int) -> Any:
+    """The body of a call-like equation (jit, remat, custom_jvp ...), else ``None``."""
+    for name in _CALLS:
+        body = equation.params.get(name)
+        if isinstance(body, jex_core.Jaxpr):
+            body = jex_core.ClosedJaxpr(body, ())
+        if (
+            isinstance(body, jex_core.ClosedJaxpr)
+            and len(body.jaxpr.invars) == arity
+            and len(body.jaxpr.outvars) == len(equation.outvars)
+            and not body.jaxpr.constvars[len(body.consts) :]
+        ):
+            same = all(
+                getattr(inner.aval, "shape", None) == getattr(outer.aval, "shape", None)
+                for inner, outer in zip(body.jaxpr.invars, equation.invars, strict=True)
+            )
+            return body if same else None
+    return None
+
+
+def _scan(builder: Builder, equation: Any, inputs: list[int]) -> list[int]:
+    params = equation.params
+    body, length = params["jaxpr"], params["length"]
+    num_consts, num_carry = params["num_consts"], params["num_carry"]
+    consts = inputs[:num_consts]
+    carry = inputs[num_consts : num_consts + num_carry]
+    stacked = inputs[num_consts + num_carry :]
+    over_layers = any(builder.from_parameters[value] for value in stacked)
+    where = builder.where_override or source_line(equation)
+    steps = length if over_layers else min(length, LOOP_CAP)
+    if steps < length:
+        builder.capped_loops.append(where)
+    item_avals = [var.aval for var in body.jaxpr.invars[num_consts + num_carry :]]
+    order = range(length - 1, -1, -1) if params["reverse"] else range(length)
+    collected: list[list[int]] = []
+    outer = builder.inside_earlier_step
+    for count, step in enumerate(list(order)[:steps]):
+        builder.inside_earlier_step = outer or (not over_layers and count < steps - 1)
+        items = [
+            builder.emit("stack_item", {"item": step}, [value], [aval], where=where)[0]
+            for value, aval in zip(stacked, item_avals, strict=True)
+        ]
+        results = _inline(builder, body.jaxpr, body.consts, [*consts, *carry, *items])
+        carry = results[:num_carry]
+        collected.append(results[num_carry:])
+    builder.inside_earlier_step = outer
+    outputs = list(carry)
+    for position, var in enumerate(equation.outvars[num_carry:]):
+        parts = [results[position] for results in collected]
+        if not parts:
+            outputs.append(builder.literal(np.zeros(var.aval.shape, var.aval.dtype), var.aval))
+        elif over_layers:
+            outputs += builder.emit("stack", {}, parts, [var.aval], where=where)
+        else:
+            outputs += builder.emit("settle", {}, parts[-1:], [var.aval], where=where)
+    return outputs
+
+
+def _while(builder: Builder, equation: Any, inputs: list[int]) -> list[int]:
+    params = equation.params
+    body = params["body_jaxpr"]
+    skipped, num_consts = params["cond_nconsts"], params["body_nconsts"]
+    consts = inputs[skipped : skipped + num_consts]
+    carry = inputs[skipped + num_consts :]
+    outer = builder.inside_earlier_step
+    builder.capped_loops.append(builder.where_override or source_line(equation))
+    for step in range(LOOP_CAP):
+        builder.inside_earlier_step = outer or step < LOOP_CAP - 1
+        carry = _inline(builder, body.jaxpr, body.consts, [*consts, *carry])
+    builder.inside_earlier_step = outer
+    return list(carry)
+
+
+def _cond(builder: Builder, equation: Any, inputs: list[int]) -> Sequence[int]:
+    branches = equation.params["branches"]
+    predicate, operands = inputs[0], inputs[1:]
+    known = builder.literals.get(predicate)
+    if known is not None:
+        chosen = branches[int(np.clip(int(known), 0, len(branches) - 1))]
+        return _inline(builder, chosen.jaxpr, chosen.consts, operands)
+    where = builder.where_override or source_line(equation)
+    results = [_inline(builder, branch.jaxpr, branch.consts, operands) for branch in branches]
+    outputs: list[int] = []
+    for position, var in enumerate(equation.outvars):
+        parts = [result[position] for result in results]
+        outputs += builder.emit("mix", {}, parts, [var.aval], where=where)
+    return outputs

@@ -1,0 +1,160 @@
+"""A jaxpr as one flat list of nodes: calls inlined, loops written out, dead code removed.
+
+A flat graph makes every later rule simple: whatever a model is built from, a weight's way to the
+output is a path through ``nodes``. Values are integers; what is known of them is kept in lists.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Node:
+    """One primitive applied to values.
+
+    Arguments:
+        index: position in the graph; inputs always come from earlier nodes.
+        primitive: the primitive's name; ``"stack_item"``, ``"stack"``, ``"settle"`` and
+            ``"mix"`` are this module's own, for loops and branches.
+        params: the primitive's parameters.
+        inputs: values read.
+        outputs: values written.
+        equation: the jaxpr's equation, or ``None`` for this module's own nodes.
+        where: ``file.py:line`` of the model's source.
+        last_step: whether this is the last written-out step of every loop around it.
+    """
+
+    index: int
+    primitive: str
+    params: Mapping[str, Any]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    equation: Any
+    where: str
+    last_step: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Graph:
+    """A flattened computation.
+
+    Arguments:
+        nodes: in order of computation; only what an output depends on.
+        shapes: shape of each value.
+        dtypes: dtype of each value (extended dtypes, such as PRNG keys, included).
+        literals: values that are known numbers or arrays from the start.
+        inputs: values of the function's arguments.
+        outputs: values of the function's results.
+        producers: index of the node that writes each value, -1 for inputs and literals.
+        consumers: indices of the nodes that read each value.
+        capped_loops: source lines of loops written out up to the cap only.
+    """
+
+    nodes: tuple[Node, ...]
+    shapes: list[tuple[int, ...]]
+    dtypes: list[Any]
+    literals: dict[int, np.ndarray]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    producers: list[int]
+    consumers: list[list[int]]
+    capped_loops: tuple[str, ...] = ()
+
+    def size(self, value: int) -> int:
+        """Number of elements of a value."""
+        return int(np.prod(self.shapes[value], dtype=np.int64))
+
+
+class Builder:
+    """Collects nodes while a jaxpr is walked; the only mutable object of this module."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.shapes: list[tuple[int, ...]] = []
+        self.dtypes: list[Any] = []
+        self.literals: dict[int, np.ndarray] = {}
+        self.from_parameters: list[bool] = []
+        self.capped_loops: list[str] = []
+        self.where_override = ""
+        self.inside_earlier_step = False
+
+    def value(self, aval: Any, *, from_parameters: bool = False) -> int:
+        """A new value of an abstract shape and dtype."""
+        self.shapes.append(tuple(getattr(aval, "shape", ())))
+        self.dtypes.append(getattr(aval, "dtype", np.dtype(np.float32)))
+        self.from_parameters.append(from_parameters)
+        return len(self.shapes) - 1
+
+    def literal(self, array: Any, aval: Any = None) -> int:
+        """A value that is known: a literal or a constant that the function closed over."""
+        dtype = getattr(array, "dtype", None)
+        if dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
+            return self.value(array)
+        known = np.asarray(array)
+        index = self.value(known if aval is None else aval)
+        self.literals[index] = known
+        return index
+
+    def emit(
+        self,
+        primitive: str,
+        params: Mapping[str, Any],
+        inputs: Sequence[int],
+        avals: Sequence[Any],
+        equation: Any = None,
+        where: str = "",
+    ) -> tuple[int, ...]:
+        """Append a node and return the values it writes."""
+        derived = any(self.from_parameters[i] for i in inputs) and all(
+            self.from_parameters[i] or i in self.literals for i in inputs
+        )
+        outputs = tuple(self.value(aval, from_parameters=derived) for aval in avals)
+        self.nodes.append(
+            Node(
+                len(self.nodes),
+                primitive,
+                params,
+                tuple(inputs),
+                outputs,
+                equation,
+                where,
+                not self.inside_earlier_step,
+            )
+        )
+        return outputs
+
+
+def finish(builder: Builder, inputs: Sequence[int], outputs: Sequence[int]) -> Graph:
+    """Remove what no output depends on and index producers and consumers."""
+    needed = set(outputs)
+    kept: list[Node] = []
+    for node in reversed(builder.nodes):
+        if needed.intersection(node.outputs):
+            needed.update(node.inputs)
+            kept.append(node)
+    kept.reverse()
+    nodes = tuple(dataclasses.replace(node, index=i) for i, node in enumerate(kept))
+    producers = [-1] * len(builder.shapes)
+    consumers: list[list[int]] = [[] for _ in builder.shapes]
+    for node in nodes:
+        for value in node.outputs:
+            producers[value] = node.index
+        for value in dict.fromkeys(node.inputs):
+            consumers[value].append(node.index)
+    return Graph(
+        nodes=nodes,
+        shapes=builder.shapes,
+        dtypes=builder.dtypes,
+        literals=builder.literals,
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+        producers=producers,
+        consumers=consumers,
+        capped_loops=tuple(dict.fromkeys(builder.capped_loops)),
+    )

@@ -1,0 +1,238 @@
+"""The result of an analysis: one row a weight, and what was left alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import Any
+
+from anyinit._findings import Finding, Reason
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightPlan:
+    """What is planned for one drawn weight, and why.
+
+    Arguments:
+        path: the framework's name of the leaf (Flax: joined by ``/`` without the collection).
+        shape: shape of the leaf.
+        dtype: dtype name of the leaf.
+        roles: what the model does with it: ``"lookup"``, ``"readout"`` or ``"kernel"``;
+            a tied table has ``("lookup", "readout")``.
+        site: what acts at the site, as words (``"output"``, ``"nonlinearity"``, ``"residual"`` …).
+        where: ``file.py:line`` of the site.
+        fan: number of elements that the weight's product sums over (1 for a lookup).
+        moment_in: second moment of what is multiplied with the weight.
+        c: constant factor counted on the weight's way to its site.
+        target: second moment wanted at the site from this weight.
+        at_most: whether the prediction is an upper bound (fed by an attention average).
+        std_before: standard deviation with which the initializer draws it, if known.
+        sigma: planned standard deviation; one number a layer for a stacked leaf.
+        m: multiplier of the learning rate, 1 / c.
+        aliases: other names of the same storage (a tie declared by two names).
+        arrival: for a table that is looked up, second moment on arrival; else ``None``.
+        own_token_logit: for a tied table, expected logit of the token that was looked up.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+    roles: tuple[str, ...]
+    site: str
+    where: str
+    fan: int
+    moment_in: float
+    c: float
+    target: float
+    at_most: bool
+    std_before: float | tuple[float, ...] | None
+    sigma: float | tuple[float, ...]
+    m: float
+    aliases: tuple[str, ...] = ()
+    arrival: float | None = None
+    own_token_logit: float | None = None
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether the weight is both looked up and read as the output layer."""
+        return {"lookup", "readout"} <= set(self.roles)
+
+
+@dataclasses.dataclass(frozen=True)
+class LeftAlone:
+    """A parameter that keeps its values, and the reason."""
+
+    path: str
+    reason: Reason
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Plan:
+    """The planned scale of every weight, hashable and comparable.
+
+    >>> plan = Plan(weights=(), left_alone=(LeftAlone("bias", Reason.CONSTANT),))
+    >>> plan, Plan.from_json(plan.to_json()) == plan
+    (Plan(0 weights, 1 left alone, 0 findings), True)
+
+    ``print(plan)`` shows the report.
+
+    Arguments:
+        weights: one row a planned weight, in the order in which the model uses them.
+        left_alone: every other parameter, with its reason.
+        findings: what was assumed or is unusual.
+        logits_moment: predicted second moment of the (first) logits output, if there is one.
+        vocabulary: width of the logits that the softmax sees, if there is a logits output.
+    """
+
+    weights: tuple[WeightPlan, ...]
+    left_alone: tuple[LeftAlone, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    logits_moment: float | None = None
+    vocabulary: int | None = None
+
+    # The methods below import where they are called: those modules need the classes above.
+
+    def rescale(self, params: Any) -> Any:
+        """Give every planned weight the standard deviation that the plan asks for.
+
+        A pure function that can be jitted: each planned leaf is multiplied by sigma / rms(leaf),
+        every other leaf is returned as the object that was passed.
+
+        >>> import numpy as np
+        >>> row = WeightPlan(
+        ...     path="kernel", shape=(2, 2), dtype="float32", roles=("kernel",), site="output",
+        ...     where="", fan=2, moment_in=1.0, c=1.0, target=1.0, at_most=False,
+        ...     std_before=None, sigma=0.5, m=1.0,
+        ... )
+        >>> Plan(weights=(row,)).rescale({"kernel": np.float32([[3, -3], [3, 3]])})
+        {'kernel': Array([[ 0.5, -0.5], [ 0.5,  0.5]], dtype=float32)}
+
+        Arguments:
+            params: the whole variables or the inner ``params``, in any container.
+
+        Returns:
+            The same tree, container types and dtypes included.
+
+        Raises:
+            ValueError: the parameters belong to another model; the message names those missing,
+                those unexpected and the shapes that differ.
+        """
+        from anyinit._rescale import rescale
+
+        return rescale(self, params)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as dictionaries, lists, strings and numbers, complete.
+
+        >>> sorted(Plan(weights=()).to_dict())
+        ['expected_loss', 'findings', 'left_alone', 'logits_moment', 'version', 'vocabulary',
+         'weights']
+
+        Returns:
+            Keys as shown. A weight has the fields of ``WeightPlan``; what was left alone its
+            ``path`` and ``reason``; a finding its ``kind``, ``message`` and ``where``.
+        """
+        from anyinit._json import plan_to_dict
+
+        return plan_to_dict(self)
+
+    def to_json(self) -> str:
+        """The plan as JSON text, to keep beside a checkpoint.
+
+        >>> Plan(weights=()).to_json().splitlines()[1]
+        ' "version": 1,'
+
+        Returns:
+            Text that ``Plan.from_json`` reads back exactly, floats included.
+        """
+        from anyinit._json import plan_to_json
+
+        return plan_to_json(self)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Plan:
+        """Read a plan that ``to_json`` wrote.
+
+        >>> Plan.from_json(Plan(weights=(), vocabulary=100).to_json()).vocabulary
+        100
+
+        Arguments:
+            text: what ``to_json`` returned.
+
+        Returns:
+            A plan equal to the one that was written.
+
+        Raises:
+            ValueError: the text is no plan, or a newer anyinit wrote it.
+            TypeError: ``text`` is no text.
+        """
+        from anyinit._json import plan_from_json
+
+        return plan_from_json(text)
+
+    @property
+    def expected_loss(self) -> float | None:
+        """Cross-entropy to expect before training, in nats: ln V + E[logits²] / 2.
+
+        Exact for normal logits that do not know the target. ``None`` without a logits output.
+
+        >>> round(Plan(weights=(), logits_moment=1.0, vocabulary=50_257).expected_loss, 2)
+        11.32
+        """
+        if self.logits_moment is None or not self.vocabulary:
+            return None
+        return math.log(self.vocabulary) + self.logits_moment / 2
+
+    @functools.cached_property
+    def weight_by_name(self) -> dict[str, WeightPlan]:
+        """Every planned weight by its path and by each of its aliases."""
+        return {name: row for row in self.weights for name in (row.path, *row.aliases)}
+
+    @functools.cached_property
+    def known_names(self) -> frozenset[str]:
+        """Names of all parameters of the model, planned and left alone."""
+        return frozenset(self.weight_by_name) | {left.path for left in self.left_alone}
+
+    def __str__(self) -> str:
+        from anyinit._render import to_text
+        from anyinit._report import report_of
+
+        return to_text(report_of(self))
+
+    def _repr_html_(self) -> str:
+        from anyinit._render import to_html
+        from anyinit._report import report_of
+
+        return to_html(report_of(self))
+
+    def __repr__(self) -> str:
+        # Short, since JAX prints it in every message about a treedef.
+        counts = f"{len(self.weights)} weights, {len(self.left_alone)} left alone"
+        return f"Plan({counts}, {len(self.findings)} findings)"
+
+    # A plan is part of a treedef, which jax.jit compares at every call.
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Plan):
+            return NotImplemented
+        return self._hash == other._hash and self._fields() == other._fields()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash(self._fields())
+
+    def _fields(self) -> tuple[object, ...]:
+        return tuple(getattr(self, field.name) for field in dataclasses.fields(self))
+
+    def __reduce__(self) -> tuple[type[Plan], tuple[object, ...]]:
+        # Without what is cached: hashes of strings differ from process to process.
+        return Plan, self._fields()
+
+    def __deepcopy__(self, memo: object) -> Plan:
+        return self

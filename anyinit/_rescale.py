@@ -1,0 +1,94 @@
+"""Apply a plan: multiply every planned weight by one number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from anyinit._match import check_parameters
+from anyinit._paths import named_leaves
+from anyinit._plan import Plan
+from anyinit._variables import Variables
+
+
+def rescale(plan: Plan, params: Any) -> Any:
+    """Give every planned weight the standard deviation that the plan asks for.
+
+    A pure function that can be jitted. Each planned leaf becomes ``leaf * (sigma / rms(leaf))``,
+    computed in float32 (float64 where the leaf has it) and cast to the leaf's dtype last; every
+    other leaf is returned as the object that was passed.
+
+    >>> plan = Plan(weights=())
+    >>> rescale(plan, {})
+    {}
+
+    Arguments:
+        plan: the plan; static under ``jax.jit``.
+        params: the whole variables or the inner ``params``, in any container.
+
+    Returns:
+        The same tree, container types and dtypes included. ``Variables`` carry ``plan``.
+
+    Raises:
+        ValueError: the parameters belong to another model.
+    """
+    leaves, treedef = named_leaves(params, plan.known_names)
+    check_parameters(plan, leaves)
+    planned = plan.weight_by_name
+    result = treedef.unflatten(
+        scale_to(leaf.value, planned[leaf.name].sigma) if leaf.name in planned else leaf.value
+        for leaf in leaves
+    )
+    return Variables(result, plan=plan) if isinstance(result, Variables) else result
+
+
+def scale_to(leaf: Any, sigma: float | tuple[float, ...]) -> jax.Array:
+    """Multiply an array by the one positive number that makes its rms ``sigma``.
+
+    Rows (entries of the first axis) that are all zero, as padding is, do not count in the rms
+    and stay zero.
+
+    >>> scale_to(jnp.array([[1.0, -1.0], [0.0, 0.0]]), 0.5).tolist()
+    [[0.5, -0.5], [0.0, 0.0]]
+
+    Arguments:
+        leaf: array of any shape and floating-point dtype.
+        sigma: the rms wanted; a tuple holds one number for each entry of a leading layer axis.
+
+    Returns:
+        Array of the same shape and dtype. An array of zeros stays zero.
+    """
+    leaf = jnp.asarray(leaf)
+    wide = jnp.float64 if leaf.dtype == jnp.float64 else jnp.float32
+    scaled: jax.Array = _scale_all(leaf, jnp.asarray(sigma, wide))
+    return scaled
+
+
+# Compiled once a shape: outside the caller's own jit, no step of it then makes a copy of a table.
+@jax.jit
+def _scale_all(leaf: jax.Array, sigma: jax.Array) -> jax.Array:
+    """Scale the whole leaf, or each layer of it where ``sigma`` has one number a layer."""
+    scale: Callable[[jax.Array, jax.Array], jax.Array] = _scale
+    if sigma.ndim:
+        scale = jax.vmap(_scale)
+    return scale(leaf.astype(sigma.dtype), sigma).astype(leaf.dtype)
+
+
+def _scale(array: jax.Array, sigma: jax.Array) -> jax.Array:
+    """``array * sigma / rms`` with the rms over the rows that are not all zero."""
+    within_row = tuple(range(1, array.ndim)) if array.ndim >= 2 else None
+    # Squares of very large or small entries leave float32's range: divide by the largest first.
+    # It cancels out of the result, hence no gradient is wanted through it.
+    row_peak = jax.lax.stop_gradient(jnp.max(jnp.abs(array), axis=within_row, initial=0.0))
+    peak = jnp.max(row_peak, initial=0.0)
+    peak = jnp.where(peak == 0.0, jnp.ones_like(peak), peak)
+    # A mean of row means: one float32 sum over a whole table would lose digits.
+    row_moment = jnp.mean(jnp.square(array / peak), axis=within_row)
+    rows = jnp.sum(jnp.where(row_peak == 0.0, jnp.zeros_like(peak), jnp.ones_like(peak)))
+    moment = jnp.sum(row_moment) / jnp.maximum(rows, jnp.ones_like(rows))
+    # The inner replacement keeps the gradient of the square root finite for an array of zeros.
+    rms = peak * jnp.sqrt(jnp.where(moment == 0.0, jnp.ones_like(moment), moment))
+    return array * (sigma / rms)

@@ -1,0 +1,104 @@
+"""A primitive without a rule is evaluated on small arrays of the right shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend import core as jex_core
+
+from anyinit import _primitives as primitives
+from anyinit._graph import Graph, Node
+from anyinit._signal import SAMPLES, moment, normal_atom, permutation, spread, uniform_atom
+
+# The largest array that is made to evaluate a primitive that has no rule.
+_LARGEST = 1 << 20
+
+
+def evaluate_equation(
+    graph: Graph, node: Node, numbers: Sequence[np.ndarray]
+) -> list[np.ndarray] | None:
+    """Samples of the outputs of a primitive that no family knows, or ``None``.
+
+    An elementwise primitive acts on the samples themselves. Any other is run on arrays of its
+    own shapes filled with draws, where they are small enough. ``None`` when neither is possible.
+    """
+    equation = node.equation
+    elementwise = node.primitive in primitives.ELEMENTWISE
+    sizes = [graph.size(value) for value in (*node.inputs, *node.outputs)]
+    if equation is None or (not elementwise and max(sizes) > _LARGEST):
+        return None
+    arrays = [
+        spread(samples) if elementwise else _array(graph, value, samples, position)
+        for position, (value, samples) in enumerate(zip(node.inputs, numbers, strict=True))
+    ]
+    arrays = [
+        array if _is_key(graph, value) else array.astype(graph.dtypes[value])
+        for value, array in zip(node.inputs, arrays, strict=True)
+    ]
+    try:
+        with jax.ensure_compile_time_eval(), jax.default_device(jax.devices("cpu")[0]):
+            results = _run(equation, arrays, bind=elementwise)
+    except Exception:
+        # Whatever an unknown primitive raises on made-up numbers means one thing here:
+        # it cannot be evaluated. The caller reports it by name.
+        return None
+    if any(not np.all(np.isfinite(r)) for r in results if r.dtype.kind == "f"):
+        return None
+    return [_samples(r, value) for r, value in zip(results, node.outputs, strict=True)]
+
+
+def keep_moment(graph: Graph, node: Node, numbers: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Fresh variables with the largest second moment that enters."""
+    scale = max((moment(n) for n in numbers if n.dtype.kind == "f"), default=1.0) ** 0.5
+    return [
+        scale * normal_atom(value)
+        if jax.dtypes.issubdtype(graph.dtypes[value], np.inexact)
+        else np.asarray(1)
+        for value in node.outputs
+    ]
+
+
+def _is_key(graph: Graph, value: int) -> bool:
+    return bool(jax.dtypes.issubdtype(graph.dtypes[value], jax.dtypes.extended))
+
+
+def _array(graph: Graph, value: int, samples: np.ndarray, position: int) -> np.ndarray:
+    """An array of the value's own shape, filled with draws of its samples."""
+    shape = graph.shapes[value]
+    if samples.ndim == 0:
+        return np.broadcast_to(samples, shape)
+    size = int(np.prod(shape, dtype=np.int64))
+    return samples[np.resize(permutation(position, value), size)].reshape(shape)
+
+
+def _run(equation: Any, arrays: list[np.ndarray], bind: bool) -> list[np.ndarray]:
+    """Run an equation by binding its primitive, or as a jaxpr of its own."""
+    if bind:
+        bound = equation.primitive.bind(*arrays, **equation.params)
+        results = bound if equation.primitive.multiple_results else [bound]
+    else:
+        atoms = equation.invars
+        given = {
+            atom: array
+            for atom, array in zip(atoms, arrays, strict=True)
+            if not isinstance(atom, jex_core.Literal)
+        }
+        outvars = [jex_core.Var(var.aval) for var in equation.outvars]
+        jaxpr = jex_core.Jaxpr(
+            (), list(given), outvars, [equation.replace(outvars=outvars)], equation.effects
+        )
+        results = jax.core.eval_jaxpr(jaxpr, (), *given.values())
+    return [np.asarray(result) for result in results]
+
+
+def _samples(array: np.ndarray, value: int) -> np.ndarray:
+    flat = array.reshape(-1)
+    flat = flat if flat.dtype.kind in "iub" else flat.astype(np.float64)
+    if flat.size and (flat == flat[0]).all():
+        return flat[0:1].reshape(())
+    if flat.size in (0, SAMPLES):
+        return flat
+    return flat[(uniform_atom(value) * flat.size).astype(np.int64)]

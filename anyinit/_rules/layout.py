@@ -1,0 +1,93 @@
+"""Primitives that move numbers: the marginal distribution stays, the places may change."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from anyinit import _primitives as primitives
+from anyinit._graph import Graph, Node
+from anyinit._signal import mixture, reshuffle
+from anyinit._traits import Role, Traits
+
+
+def _same(
+    graph: Graph, traits: Traits, node: Node, numbers: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    return [numbers[i] if i < len(numbers) else numbers[0] for i in range(len(node.outputs))]
+
+
+def _pick(
+    graph: Graph, traits: Traits, node: Node, numbers: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    """Reshuffled, keyed by source and parameters: the same slice twice is identical."""
+    source = traits[node.inputs[0]].origin
+    results = []
+    for position, value in enumerate(node.outputs):
+        if graph.shapes[value] == graph.shapes[node.inputs[0]] and node.primitive == "slice":
+            results.append(numbers[0])
+            continue
+        chosen = [str(node.params.get(name)) for name in _KEYS if name in node.params]
+        key = zlib.crc32(repr((node.primitive, position, chosen, node.inputs[1:])).encode())
+        results.append(reshuffle(numbers[0], source, key))
+    return results
+
+
+# Parameters that say which part of the source is taken.
+_KEYS = ("start_indices", "limit_indices", "strides", "dimensions", "sizes", "axis", "item")
+
+
+def _sort(
+    graph: Graph, traits: Traits, node: Node, numbers: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    return [reshuffle(samples, node.outputs[0]) for samples in numbers]
+
+
+def _join(
+    graph: Graph, traits: Traits, node: Node, numbers: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    """A mixture by share."""
+    shares = [float(graph.size(value)) for value in node.inputs]
+    return [mixture(list(numbers), shares, *node.outputs)]
+
+
+def _pad(
+    graph: Graph, traits: Traits, node: Node, numbers: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    """A constant fill around a signal drops out; around a constant it counts by share."""
+    if traits[node.inputs[0]].role >= Role.WEIGHT:
+        return [numbers[0]]
+    inside, total = graph.size(node.inputs[0]), graph.size(node.outputs[0])
+    shares = [float(min(inside, total)), float(max(total - inside, 0))]
+    return [mixture(list(numbers), shares, *node.outputs)]
+
+
+def _update(
+    graph: Graph, traits: Traits, node: Node, numbers: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    """A part overwritten: a mixture, unless what lies below is a constant fill."""
+    whole, part = node.inputs[0], node.inputs[-1 if node.primitive == "scatter" else 1]
+    position = list(node.inputs).index(part)
+    below, above = traits[whole], traits[part]
+    if above.moves and not below.moves and numbers[0].ndim == 0:
+        return [numbers[position]]
+    inside = float(graph.size(part))
+    shares = [max(float(graph.size(whole)) - inside, 0.0), inside]
+    return [mixture([numbers[0], numbers[position]], shares, *node.outputs)]
+
+
+RULES = {
+    **{
+        name: _same
+        for name in (primitives.IDENTITY | primitives.SHAPE) - {"convert_element_type", "real"}
+    },
+    **{name: _pick for name in primitives.PICK - {"sort"}},
+    "sort": _sort,
+    "concatenate": _join,
+    "stack": _join,
+    "pad": _pad,
+    "dynamic_update_slice": _update,
+    "scatter": _update,
+}

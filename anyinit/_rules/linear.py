@@ -1,0 +1,77 @@
+"""Contractions and lookups."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from anyinit._contraction import fan_in, pairs_all
+from anyinit._graph import Graph, Node
+from anyinit._rules.reduce import sum_of_terms
+from anyinit._signal import mean_and_variance, moment, normal, normal_atom, reshuffle
+from anyinit._traits import Role, Traits
+
+
+def _contract(
+    graph: Graph, traits: Traits, node: Node, numbers: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    """A fresh normal variable of the matching moment, unless an operand picks or averages."""
+    left, right = numbers[0], numbers[1]
+    traits_left, traits_right = traits[node.inputs[0]], traits[node.inputs[1]]
+    for position, (own, other) in enumerate(((traits_left, right), (traits_right, left))):
+        if own.one_hot:
+            return [reshuffle(other, *node.outputs)]
+        if averages(graph, traits, node, position):
+            if not traits.independent_tokens:
+                return [reshuffle(other, *node.outputs)]
+            return [_shrunk(numbers[position], other, fan_in(graph, node), node)]
+    count = fan_in(graph, node)
+    if traits_left.role >= Role.WEIGHT and traits_right.role >= Role.WEIGHT:
+        if pairs_all(graph, node):
+            return [sum_of_terms(left * right, count, *node.outputs)]
+    if Role.WEIGHT in (traits_left.role, traits_right.role):
+        scale = math.sqrt(count * moment(left) * moment(right))
+        return [scale * normal_atom(*node.outputs) if scale > 0 else np.asarray(0.0)]
+    (mean_left, var_left), (mean_right, var_right) = map(mean_and_variance, (left, right))
+    mean = count * mean_left * mean_right
+    variance = count * (
+        var_left * var_right + var_left * mean_right**2 + var_right * mean_left**2
+    )
+    return [normal(mean, variance, *node.outputs)]
+
+
+def _shrunk(shares: np.ndarray, averaged: np.ndarray, count: float, node: Node) -> np.ndarray:
+    """An average of independent elements: its variance shrinks by Σp²."""
+    mean, variance = mean_and_variance(averaged)
+    average = mean_and_variance(shares)[0]
+    concentration = moment(shares) / (count * average**2) if average > 0 else 1.0
+    return normal(mean, variance * min(concentration, 1.0), *node.outputs)
+
+
+def averages(graph: Graph, traits: Traits, node: Node, position: int) -> bool:
+    """Whether an operand holds the weights of a convex combination over a contracted axis."""
+    axes = traits[node.inputs[position]].convex
+    if axes is None:
+        return False
+    if node.primitive != "dot_general" or not axes:
+        return True
+    contracted = node.params["dimension_numbers"][0][position]
+    return any(axis in contracted for axis in axes)
+
+
+def _gather(
+    graph: Graph, traits: Traits, node: Node, numbers: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    """Rows of a drawn weight are fresh; entries of a signal are the same marginal."""
+    if traits[node.inputs[0]].role is Role.WEIGHT and numbers[0].ndim > 0:
+        return [math.sqrt(moment(numbers[0])) * normal_atom(*node.outputs)]
+    return [reshuffle(numbers[0], traits[node.inputs[0]].origin, *node.inputs[1:])]
+
+
+RULES = {
+    "dot_general": _contract,
+    "conv_general_dilated": _contract,
+    "gather": _gather,
+}

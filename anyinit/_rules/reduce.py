@@ -1,0 +1,104 @@
+"""Sums, means and extremes over an axis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from anyinit._graph import Graph, Node
+from anyinit._signal import mean_and_variance, normal_atom, quantile_draw, uniform_atom
+from anyinit._traits import Traits
+
+# Beyond this many standard deviations a sum's mean hides its noise.
+_CERTAIN = 12.0
+
+
+def sum_of_terms(samples: np.ndarray, count: float, *key: int) -> np.ndarray:
+    """Samples of the sum of ``count`` elements, as seen by one of its own terms.
+
+    The sum is n·mean plus noise of variance n·var, which keeps the correlation 1/√n with each of
+    its terms, since it contains them: a layer norm then comes out at 1 even for small n.
+    """
+    mean, variance = mean_and_variance(samples)
+    if samples.ndim == 0 or variance == 0.0:
+        return np.asarray(count * mean)
+    if count <= 1:
+        return samples
+    deviation = math.sqrt(variance)
+    if math.sqrt(count) * abs(mean) > _CERTAIN * deviation:
+        return np.asarray(count * mean)
+    own = (samples - mean) / deviation
+    correlation = 1.0 / math.sqrt(count)
+    fresh = math.sqrt(1.0 - correlation**2) * normal_atom(*key)
+    return count * mean + math.sqrt(count) * deviation * (correlation * own + fresh)
+
+
+def extreme_of_terms(samples: np.ndarray, count: float, largest: bool, *key: int) -> np.ndarray:
+    """Samples of the largest (smallest) of ``count`` independent elements."""
+    if count <= 1:
+        return samples
+    levels = uniform_atom(*key) ** (1.0 / count)
+    return quantile_draw(samples, levels if largest else 1.0 - levels)
+
+
+def _count(graph: Graph, node: Node) -> float:
+    if "window_dimensions" in node.params:
+        return float(np.prod(node.params["window_dimensions"], dtype=np.int64))
+    return graph.size(node.inputs[0]) / max(graph.size(node.outputs[0]), 1)
+
+
+def _sum(
+    graph: Graph, traits: Traits, node: Node, numbers: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    count = _count(graph, node)
+    return [
+        sum_of_terms(samples.astype(np.float64), count, value)
+        for samples, value in zip(numbers, node.outputs, strict=True)
+    ]
+
+
+def _extreme(
+    graph: Graph, traits: Traits, node: Node, numbers: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    largest = "max" in node.primitive
+    count = _count(graph, node)
+    return [extreme_of_terms(numbers[0], count, largest, *node.outputs)]
+
+
+def _logical(
+    graph: Graph, traits: Traits, node: Node, numbers: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    largest = node.primitive == "reduce_or"
+    return [extreme_of_terms(numbers[0], _count(graph, node), largest, *node.outputs)]
+
+
+def _index(
+    graph: Graph, traits: Traits, node: Node, numbers: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    return [np.asarray(1).astype(graph.dtypes[value]) for value in node.outputs]
+
+
+def _top_k(
+    graph: Graph, traits: Traits, node: Node, numbers: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    """The top share of the quantiles, and opaque indices."""
+    share = graph.size(node.outputs[0]) / max(graph.size(node.inputs[0]), 1)
+    levels = 1.0 - share * uniform_atom(*node.outputs)
+    return [quantile_draw(numbers[0], levels), *_index(graph, traits, node, numbers)[1:]]
+
+
+RULES = {
+    "reduce_sum": _sum,
+    "reduce_window_sum": _sum,
+    "reduce_max": _extreme,
+    "reduce_min": _extreme,
+    "reduce_window_max": _extreme,
+    "reduce_window_min": _extreme,
+    "reduce_and": _logical,
+    "reduce_or": _logical,
+    "argmax": _index,
+    "argmin": _index,
+    "top_k": _top_k,
+}

@@ -1,0 +1,75 @@
+"""How a value scales with the one it was computed from.
+
+A value that is a homogeneous function of an earlier one (its *base*) carries the degree: the mean
+of x has degree 1, its variance 2, 1/√variance −1. Where a product brings the degree back to zero
+through a reduced operand, the base has been normalized, however the norm is spelt.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from anyinit import _primitives as primitives
+from anyinit._graph import Node
+from anyinit._traits import Role, Trait, Traits
+
+_TOLERANCE = 1e-9
+
+
+def scaling(traits: Traits, node: Node, trait: Trait) -> Trait:
+    """Fill in base, degree and reduced, or the normalization that has taken place."""
+    name = node.primitive
+    operands = node.inputs[1:] if name in ("select_n", "clamp") else node.inputs
+    if name == "clamp":
+        operands = (node.inputs[1],)
+    moving = [traits[value] for value in operands if traits[value].moves]
+    if not moving or any(operand.base != moving[0].base for operand in moving):
+        return trait
+    if trait.role is Role.SIGNAL and any(m.role in (Role.WEIGHT, Role.DERIVED) for m in moving):
+        return trait
+    reduced = all(operand.reduced for operand in moving)
+    degrees = [operand.degree for operand in moving]
+    degree: float | None = degrees[0] if max(degrees) - min(degrees) < _TOLERANCE else None
+    if name in ("mul", "div"):
+        left, right = (traits[value] for value in node.inputs)
+        sign = 1.0 if name == "mul" else -1.0
+        degree = left.degree * left.moves + sign * right.degree * right.moves
+        if abs(degree) < _TOLERANCE and len(moving) == 2 and any(m.reduced for m in moving):
+            if not reduced:
+                return dataclasses.replace(trait, normalizes=moving[0].base, at_most=False)
+    elif name == "dot_general" and len(moving) == 2:
+        degree, reduced = (sum(degrees), True) if _pairs_elements(traits, node) else (None, False)
+    elif name in primitives.REDUCTIONS:
+        reduced = True
+    elif name in primitives.HOMOGENEOUS_DEGREE:
+        degree = degrees[0] * primitives.HOMOGENEOUS_DEGREE[name]
+    elif name == "integer_pow":
+        degree = degrees[0] * node.params["y"]
+    elif name == "pow":
+        exponent = traits.constant(node.inputs[1])
+        degree = None if exponent is None else degrees[0] * exponent
+    elif name in primitives.ADDITIONS:
+        degree = degree if reduced or _others_zero(traits, node) else None
+    elif name in ("max", "min", "clamp"):
+        degree = degree if reduced else None
+    elif name == "select_n":
+        degree = degree if reduced or not traits[node.inputs[0]].moves else None
+    elif name not in primitives.IDENTITY | primitives.SHAPE | primitives.PICK | {"pad"}:
+        degree = None
+    if degree is None:
+        return trait
+    return dataclasses.replace(trait, base=moving[0].base, degree=degree, reduced=reduced)
+
+
+def _others_zero(traits: Traits, node: Node) -> bool:
+    return all(traits[value].moves or traits.constant(value) == 0 for value in node.inputs)
+
+
+def _pairs_elements(traits: Traits, node: Node) -> bool:
+    """Whether a contraction pairs a value with itself, as in a norm written by einsum."""
+    (contract_left, contract_right), (batch_left, batch_right) = node.params["dimension_numbers"]
+    return (
+        traits[node.inputs[0]].origin == traits[node.inputs[1]].origin
+        and tuple(contract_left) == tuple(contract_right)
+        and tuple(batch_left) == tuple(batch_right)
+    )

@@ -1,0 +1,280 @@
+"""The site of every use of a weight: what acts there, and what constant factors lead to it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from anyinit import _primitives as primitives
+from anyinit._ancestry import find_ancestry
+from anyinit._findings import Reason
+from anyinit._graph import Graph
+from anyinit._softcap import soft_cap
+from anyinit._sums import Residual, Sums, find_residuals, only_lookups, passes
+from anyinit._traits import Role, Source, Traits
+from anyinit._uses import Meeting, Use, Uses, find_uses, squeezed_rank
+from anyinit._walk import Acts, Landing, Path, land
+
+
+@dataclasses.dataclass(frozen=True)
+class Site:
+    """Where one use of a weight lands.
+
+    Arguments:
+        use: the use.
+        acts: what acts at the site.
+        value: the value at the site.
+        where: source line of what acts there.
+        product: the node that multiplies two signals, where that is what acts.
+        product_gain: factor on that product's second moment up to what acts on it in turn.
+        path_factor: product of the constant factors from the use to the site.
+        path_gain: factor on the second moment from the use to the site.
+        before: product of the constant factors on the weight and on its input.
+        terms: number of weight terms that share the site's target.
+        peers: the uses that meet this one in a sum of lookups, itself left out.
+        additions: N, for a residual branch.
+        coherent: how many of the N additions this weight's own terms serve.
+    """
+
+    use: Use
+    acts: Acts
+    value: int
+    where: str
+    product: int | None
+    product_gain: float
+    path_factor: float
+    path_gain: float
+    before: float
+    terms: int
+    peers: tuple[Use, ...]
+    additions: int = 1
+    coherent: int = 1
+
+    @property
+    def counted(self) -> bool:
+        """Whether the constant factors count for the scale and the learning rate."""
+        return self.acts not in (Acts.RESIDUAL, Acts.PRODUCT)
+
+    @property
+    def factor(self) -> float:
+        """c, the constant factor that counts; 1 where none does."""
+        return self.path_factor * self.before if self.counted else 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Sites:
+    """All that the structure says about a model's weights.
+
+    Arguments:
+        sites: the sites of each use.
+        fixed: sources that are left alone, with the reason.
+        norm_branches: values of residual branches that end in a normalization.
+        uses: the uses themselves.
+    """
+
+    sites: tuple[Site, ...]
+    fixed: Mapping[Source, Reason]
+    norm_branches: tuple[int, ...]
+    uses: Uses
+
+
+def find_sites(graph: Graph, traits: Traits, outputs: frozenset[int]) -> Sites:
+    """Find the sites of all weights.
+
+    Arguments:
+        graph: the flattened model.
+        traits: what each value is.
+        outputs: the model's outputs that are logits or signals, scalar losses left out.
+    """
+    uses = find_uses(graph, traits)
+    sums = Sums(graph, traits, uses, find_ancestry(graph, traits))
+    residuals = dict(find_residuals(sums))
+    fixed = dict(uses.fixed)
+    found: list[tuple[Use, Landing]] = []
+    for use in uses.scaled:
+        reason = _table_reason(sums, use)
+        if reason is not None:
+            for source in use.sources:
+                fixed.setdefault(source, reason)
+            continue
+        landings = land(sums, residuals, outputs, use.value, Path())
+        found += [(use, _refined(sums, residuals, outputs, landing)) for landing in landings]
+    product_sites = {
+        (event.node, term_use.value)
+        for term_use, landing in found
+        for event in landing.events
+        if landing.value == event.value
+    }
+    sites = [
+        _site(sums, residuals, outputs, use, landing, product_sites) for use, landing in found
+    ]
+    return Sites(
+        tuple(_with_coherence(sites, found, residuals)),
+        fixed,
+        tuple(_norm_branches(sums, residuals)),
+        uses,
+    )
+
+
+def _table_reason(sums: Sums, use: Use) -> Reason | None:
+    """Why a table that is added to something else than lookups is left as drawn."""
+    if use.meeting is Meeting.CONTRACTION:
+        return None
+    start = use.value
+    if use.meeting is Meeting.ADDED:
+        start = sums.graph.nodes[use.node].outputs[0]
+    root = sums.root(start)
+    if len(sums.terms(root)) <= 1 or only_lookups(sums, root):
+        return None
+    if use.meeting is Meeting.ADDED and squeezed_rank(sums.graph, use.weight) <= 1:
+        return Reason.BIAS
+    return Reason.ADDED_TABLE
+
+
+def _refined(
+    sums: Sums, residuals: dict[int, Residual], outputs: frozenset[int], landing: Landing
+) -> Landing:
+    """Look through a soft cap to the output, and through a gate to the residual stream."""
+    if landing.acts is Acts.NONLINEARITY:
+        cap = soft_cap(sums, landing.value)
+        if cap is not None:
+            path = landing.path.scaled(cap.slope)
+            beyond = land(sums, residuals, outputs, cap.value, path)
+            if len(beyond) == 1 and beyond[0].acts is Acts.OUTPUT:
+                return beyond[0]
+    if landing.acts is Acts.PRODUCT:
+        for event in landing.events:
+            value = sums.graph.nodes[event.node].outputs[0]
+            beyond = land(sums, residuals, outputs, value, landing.path)
+            if len(beyond) == 1 and beyond[0].acts is Acts.RESIDUAL:
+                return beyond[0]
+    return landing
+
+
+def _site(
+    sums: Sums,
+    residuals: dict[int, Residual],
+    outputs: frozenset[int],
+    use: Use,
+    landing: Landing,
+    product_sites: set[tuple[int, int]],
+) -> Site:
+    event = landing.events[0]
+    node = sums.graph.nodes[event.node if event.node >= 0 else use.node]
+    additions = 1
+    if landing.acts is Acts.RESIDUAL and event.residual is not None:
+        residual = residuals[event.residual]
+        terms = [term.use for term in residual.branches if not term.silent]
+        additions = residual.count
+    else:
+        terms = [term.use for term in sums.terms(landing.value) if not term.silent]
+    meeting = {value: sums.uses.by_value[value].meeting for value in terms if value is not None}
+    table = use.meeting is not Meeting.CONTRACTION
+    alike = [v for v, kind in meeting.items() if (kind is not Meeting.CONTRACTION) == table]
+    product = node.index if landing.acts is Acts.PRODUCT else None
+    beyond = (
+        [] if product is None else land(sums, residuals, outputs, node.outputs[0], Path())
+    )
+    before = abs(_weight_factor(sums, use.weight))
+    if use.signal is not None:
+        before *= abs(_input_factor(sums, use, product_sites))
+    return Site(
+        use,
+        landing.acts,
+        landing.value,
+        node.where,
+        product,
+        beyond[0].path.gain if beyond else 1.0,
+        abs(landing.path.factor),
+        landing.path.gain,
+        before,
+        max(len(alike), 1),
+        tuple(sums.uses.by_value[v] for v in alike if v != use.value) if table else (),
+        additions,
+    )
+
+
+def _weight_factor(sums: Sums, value: int) -> float:
+    """Product of the constant factors between a weight's leaf and its use."""
+    factor = 1.0
+    while sums.graph.producers[value] >= 0:
+        node = sums.graph.nodes[sums.graph.producers[value]]
+        factor *= _own_factor(sums, node.index, value)
+        weights = [v for v in node.inputs if sums.traits[v].role is Role.WEIGHT]
+        if not weights:
+            break
+        value = weights[0]
+    return factor
+
+
+def _own_factor(sums: Sums, index: int, value: int) -> float:
+    """The constant factor that one node applies."""
+    node = sums.graph.nodes[index]
+    if node.primitive not in ("mul", "div"):
+        return 1.0
+    factor = 1.0
+    for position, other in enumerate(node.inputs):
+        constant = sums.traits.constant(other)
+        if constant is None or sums.traits[other].gain:
+            continue
+        factor *= constant if node.primitive == "mul" else (1 / constant if position else 1.0)
+    return factor
+
+
+def _input_factor(
+    sums: Sums, use: Use, product_sites: set[tuple[int, int]]
+) -> float:
+    """Product of the constant factors on a use's input since its last nonlinear operation.
+
+    A factor that already counts for the weight before it (that weight's site is this use) is not
+    counted a second time.
+    """
+    factor = 1.0
+    assert use.signal is not None
+    value = use.signal
+    while sums.graph.producers[value] >= 0 and value not in sums.uses.by_value:
+        node = sums.graph.nodes[sums.graph.producers[value]]
+        moving = [v for v in node.inputs if sums.traits[v].role is Role.SIGNAL]
+        goes_on = node.primitive in primitives.PICK or (
+            len(moving) == 1 and passes(sums.traits, node, moving[0])
+        )
+        if not goes_on or not moving:
+            break
+        if node.primitive == "select_n" and sums.traits[node.inputs[0]].role is Role.NOISE:
+            chosen = sums.traits.known[node.inputs[0]].astype(int)
+            factor *= float((chosen == node.inputs[1:].index(moving[0])).mean())
+        factor *= _own_factor(sums, node.index, value)
+        value = moving[0]
+    terms = [term.use for term in sums.terms(value)]
+    if any(term is not None and (use.node, term) in product_sites for term in terms):
+        return 1.0
+    return factor
+
+
+def _with_coherence(
+    sites: list[Site], found: list[tuple[Use, Landing]], residuals: dict[int, Residual]
+) -> list[Site]:
+    """A weight that serves several additions of one stream adds in step with itself."""
+    served: dict[tuple[tuple[Source, ...], int], int] = {}
+    keys: list[tuple[tuple[Source, ...], int] | None] = []
+    for site, (_, landing) in zip(sites, found, strict=True):
+        residual = landing.events[0].residual
+        if site.acts is not Acts.RESIDUAL or residual is None:
+            keys.append(None)
+            continue
+        key = (site.use.sources, residuals[residual].chain)
+        served[key] = served.get(key, 0) + 1
+        keys.append(key)
+    return [
+        site if key is None else dataclasses.replace(site, coherent=served[key])
+        for site, key in zip(sites, keys, strict=True)
+    ]
+
+
+def _norm_branches(sums: Sums, residuals: dict[int, Residual]) -> list[int]:
+    return [
+        branch.value
+        for residual in residuals.values()
+        for branch in residual.branches
+        if sums.traits[branch.value].normalizes is not None
+    ]

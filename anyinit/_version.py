@@ -1,0 +1,3 @@
+"""The version, read by the package and by the build alike."""
+
+__version__ = "0.1.0"

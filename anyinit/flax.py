@@ -1,0 +1,202 @@
+"""anyinit for Flax linen: ``init`` in place of ``model.init``, and ``plan`` without any array."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from anyinit._analysis import analyse
+from anyinit._paths import named_leaves
+from anyinit._plan import Plan
+from anyinit._trace import Parameter, abstract, initial_samples, is_array, trace
+from anyinit._variables import Variables
+
+MODES = ("analytic",)
+_DEFAULT_STREAMS = ("params", "dropout")
+
+
+def init(
+    model: nn.Module,
+    rng: Any,
+    *args: Any,
+    mode: str = "analytic",
+    only: str | Sequence[str] | None = None,
+    skip: str | Sequence[str] | None = None,
+    input_moment: float = 1.0,
+    **kwargs: Any,
+) -> Variables:
+    """Initialize a linen model as ``model.init`` does, with the scale that its graph asks for.
+
+    >>> import flax.linen as nn, jax, jax.numpy as jnp
+    >>> import anyinit
+    >>> model = nn.Dense(256)
+    >>> params = anyinit.flax.init(model, jax.random.key(0), jnp.zeros((4, 128)))
+    >>> params.plan.weights[0].path
+    'kernel'
+
+    Every drawn weight is multiplied by one positive number; all else keeps its values.
+
+    Arguments:
+        model: the module.
+        rng: a PRNG key, or a dict of keys by stream, as ``model.init`` takes it.
+        *args: the model's inputs. Arrays count by shape and dtype only; anything else is static.
+        mode: ``"analytic"``.
+        only: path patterns (``*`` matches anything); only matching weights are scaled.
+        skip: path patterns; matching weights are left as drawn.
+        input_moment: second moment E[x²] of the float inputs.
+        **kwargs: further arguments of the model, and ``method=``, ``mutable=``, ``rngs=``.
+
+    Returns:
+        The variables, a ``dict`` that carries its plan as ``.plan``.
+
+    Raises:
+        ValueError: if the mode is unknown, a pattern matches nothing, an input has no elements,
+            or the model draws no weight.
+        FloatingPointError: if the signal becomes NaN or infinite during the analysis.
+    """
+    if mode not in MODES:
+        listed = " or ".join(f'"{known}"' for known in MODES)
+        raise ValueError(f'Unknown mode: got mode="{mode}", expected {listed}.')
+    extra = kwargs.pop("rngs", None)
+    streams = dict(rng) if isinstance(rng, dict) else {"params": rng}
+    if extra is not None:
+        streams = {**streams, **(extra if isinstance(extra, dict) else {"default": extra})}
+    initial = streams if extra is not None or isinstance(rng, dict) else rng
+    plan_ = plan(
+        model,
+        *args,
+        rngs=streams if len(streams) > 1 else None,
+        only=only,
+        skip=skip,
+        input_moment=input_moment,
+        **kwargs,
+    )
+    variables = model.init(initial, *args, **kwargs)
+    return plan_.rescale(Variables(variables, plan=plan_))
+
+
+def plan(
+    model: nn.Module,
+    *args: Any,
+    rngs: Any = None,
+    only: str | Sequence[str] | None = None,
+    skip: str | Sequence[str] | None = None,
+    input_moment: float = 1.0,
+    **kwargs: Any,
+) -> Plan:
+    """Analyse a linen model from shapes alone.
+
+    >>> import flax.linen as nn, jax, jax.numpy as jnp
+    >>> import anyinit
+    >>> x = jax.ShapeDtypeStruct((4, 128), jnp.float32)
+    >>> round(anyinit.flax.plan(nn.Dense(256), x).weights[0].sigma * 128**0.5, 3)
+    1.0
+
+    Arguments:
+        model: the module.
+        *args: the model's inputs: arrays or ``jax.ShapeDtypeStruct``.
+        rngs: names of the model's further random streams (a dict of keys, or a list of names).
+        only: path patterns of the weights to scale.
+        skip: path patterns of the weights to leave as drawn.
+        input_moment: second moment E[x²] of the float inputs.
+        **kwargs: further arguments of the model, and ``method=``, ``mutable=``.
+
+    Returns:
+        The plan.
+
+    Raises:
+        ValueError: if a pattern matches nothing, an input has no elements, or the model draws
+            no weight.
+        FloatingPointError: if the signal becomes NaN or infinite during the analysis.
+    """
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    names = list(dict.fromkeys([*_DEFAULT_STREAMS, *(rngs or ())]))
+    keys = dict.fromkeys(names, key)
+    leaves, structure = jax.tree.flatten((args, kwargs))
+    arrays = [abstract(leaf) for leaf in leaves if is_array(leaf)]
+    _check_inputs(arrays)
+
+    def call(given: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        remaining = iter(given)
+        merged = [next(remaining) if is_array(leaf) else leaf for leaf in leaves]
+        return jax.tree.unflatten(structure, merged)
+
+    def initialize(keys: Any, given: Sequence[Any]) -> Any:
+        positional, named = call(given)
+        return model.init(keys, *positional, **named)
+
+    shapes = jax.eval_shape(initialize, keys, arrays)
+    made = initial_samples(initialize, keys, arrays)
+    named, treedef = named_leaves(shapes)
+    parameters = [
+        Parameter(leaf.name, leaf.collection, leaf.value.shape, leaf.value.dtype, drawn, samples)
+        for leaf, (drawn, samples) in zip(named, made, strict=True)
+    ]
+    chosen = _selection([p.name for p in parameters if p.drawn], only, skip)
+    if not any(p.drawn for p in parameters):
+        raise ValueError(
+            f"{type(model).__name__} draws no weight: got {len(parameters)} parameters, all "
+            "constant, expected at least one that depends on the random key. There is nothing to "
+            "scale; use model.init."
+        )
+    mutable = [name for name in shapes if name != "params"]
+
+    def forward(values: Sequence[Any], given: Sequence[Any]) -> Any:
+        positional, named_arguments = call(given[1])
+        variables = jax.tree.unflatten(treedef, values)
+        streams = {name: key for name, key in given[0].items() if name != "params"}
+        requested = named_arguments.pop("mutable", False)
+        if mutable or requested:
+            named_arguments["mutable"] = requested or mutable
+            output, _ = model.apply(variables, *positional, rngs=streams, **named_arguments)
+            return output
+        return model.apply(variables, *positional, rngs=streams, **named_arguments)
+
+    traced = trace(
+        forward, parameters, [leaf.value for leaf in named], (keys, arrays), input_moment
+    )
+    return analyse(traced, chosen)
+
+
+def _check_inputs(arrays: Sequence[jax.ShapeDtypeStruct]) -> None:
+    for array in arrays:
+        if 0 in array.shape and jnp.issubdtype(array.dtype, jnp.inexact):
+            raise ValueError(
+                f"An input has no elements: got shape {array.shape}, expected every axis to be "
+                "at least 1. Pass an input of the shape that the model is used with."
+            )
+
+
+def _selection(
+    names: Sequence[str], only: str | Sequence[str] | None, skip: str | Sequence[str] | None
+) -> Callable[[str], bool]:
+    """Whether a path is to be scaled, from the caller's patterns."""
+    included = _patterns("only", only, names)
+    excluded = _patterns("skip", skip, names)
+
+    def chosen(name: str) -> bool:
+        wanted = only is None or any(fnmatch.fnmatchcase(name, p) for p in included)
+        return wanted and not any(fnmatch.fnmatchcase(name, p) for p in excluded)
+
+    return chosen
+
+
+def _patterns(
+    option: str, given: str | Sequence[str] | None, names: Sequence[str]
+) -> tuple[str, ...]:
+    if given is None:
+        return ()
+    patterns = (given,) if isinstance(given, str) else tuple(given)
+    for pattern in patterns:
+        if not any(fnmatch.fnmatchcase(name, pattern) for name in names):
+            listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+            raise ValueError(
+                f"{option}={pattern!r} matches no drawn weight. The drawn weights are: {listed}. "
+                "Patterns are matched against whole paths; * matches anything."
+            )
+    return patterns

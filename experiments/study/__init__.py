@@ -1,0 +1,1 @@
+"""The tied-embedding study: which scale should a shared embedding table get?"""

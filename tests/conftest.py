@@ -1,0 +1,25 @@
+"""Settings that must be in place before JAX is imported, and strict dtype promotion."""
+
+import os
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ["XLA_FLAGS"] = (
+    f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8".strip()
+)
+
+from collections.abc import Iterator
+
+import jax
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def strict_promotion(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run every test under strict dtype promotion.
+
+    Flax layers keep to it in float32. Flax's bfloat16 layers and optax's Adam do not: tests of
+    theirs are marked ``standard_promotion``.
+    """
+    standard = request.node.get_closest_marker("standard_promotion") is not None
+    with jax.numpy_dtype_promotion("standard" if standard else "strict"):
+        yield

@@ -1,0 +1,175 @@
+"""What the report says and how it is laid out."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+from plans import TIED, constants, scaled_logits, weight
+
+from anyinit._findings import Finding, Kind, Reason
+from anyinit._plan import LeftAlone, Plan
+from anyinit._render import WIDTH
+from anyinit._report import collapse, report_of
+
+
+def gpt(layers: int = 12) -> Plan:
+    rows, left, findings = [], [], []
+    for i in range(layers):
+        rows += [
+            weight(f"h_{i}/attn/query/kernel", (64, 4, 16), site="product"),
+            weight(f"h_{i}/attn/out/kernel", (4, 16, 64), at_most=True, target=1 / 24),
+            weight(f"h_{i}/Dense_0/kernel", (64, 256)),
+            weight(f"h_{i}/Dense_1/kernel", (256, 64), moment_in=0.4251),
+        ]
+        left += constants(f"h_{i}/ln_1/scale", f"h_{i}/Dense_0/bias")
+        findings.append(Finding(Kind.NORM_GAIN_BRANCH, f"h_{i}/post/scale", "model.py:7"))
+    return Plan(tuple(rows), (*left, LeftAlone("A_log", Reason.NONLINEAR)), tuple(findings))
+
+
+def row_of(plan: Plan, name: str) -> str:
+    (line,) = [line for line in str(plan).splitlines() if line.startswith(name)]
+    return line
+
+
+def test_row_shows_every_number() -> None:
+    plan = Plan(
+        weights=(
+            weight(
+                "out/kernel",
+                (256, 64),
+                site="residual",
+                where="gpt.py:31",
+                moment_in=0.4251,
+                c=0.5,
+                target=1 / 8,
+                at_most=True,
+                std_before=0.0625,
+                sigma=0.034,
+                m=2.0,
+                aliases=("twin/kernel",),
+            ),
+        )
+    )
+    assert re.split(r"\s{2,}", row_of(plan, "out/kernel")) == [
+        *("out/kernel = twin/kernel", "256×64", "kernel", "residual", "gpt.py:31"),
+        *("256", "0.425", "0.5", "≤ 0.125", "0.0625 → 0.034", "2"),
+    ]
+
+
+def test_headings_are_not_markup() -> None:
+    assert "E[x²] in" in str(scaled_logits())
+
+
+def test_brackets_in_paths_are_not_markup() -> None:
+    assert "[red]layers[0]" in str(Plan(weights=(weight("[red]layers[0]", (2, 2)),)))
+
+
+def test_stacked_leaf_shows_its_range() -> None:
+    plan = Plan(
+        weights=(
+            weight("h/kernel", (3, 8, 8), sigma=(0.5, 0.25, 0.125), std_before=(1.0, 1.0, 1.0)),
+            weight("g/kernel", (2, 8, 8), sigma=(0.5, 0.25), std_before=None),
+        )
+    )
+    assert "1 … 1 → 0.5 … 0.125 (3 layers)" in row_of(plan, "h/kernel")
+    assert "? → 0.5 … 0.25 (2 layers)" in row_of(plan, "g/kernel")
+
+
+def test_equal_layers_are_collapsed() -> None:
+    plan = gpt()
+    text = str(plan)
+    assert len(text.splitlines()) < 25
+    assert len([line for line in text.splitlines() if line.startswith("h_{0…11}")]) == 4
+    assert "h_{0…11}/ln_1/scale, h_{0…11}/Dense_0/bias" in text
+    assert text.count("The residual branch ending at h_{0…11}/post/scale") == 1
+    assert len(plan.to_dict()["weights"]) == 48
+
+
+@pytest.mark.parametrize(
+    ("names", "merged"),
+    [
+        (["a", "b"], ["a", "b"]),
+        (["a_0"], ["a_0"]),
+        (["a_0", "a_2", "a_3"], ["a_{0,2…3}"]),
+        (["a_0/b_0", "a_0/b_1", "a_1/b_0", "a_1/b_1"], ["a_{0…1}/b_{0…1}"]),
+        (["a_0/b_0", "a_0/b_1", "a_1/b_0"], ["a_{0…1}/b_0", "a_0/b_1"]),
+        (["h9", "h10", "x"], ["h{9…10}", "x"]),
+        ([], []),
+    ],
+)
+def test_collapse(names: list[str], merged: list[str]) -> None:
+    assert [name for name, _ in collapse((name, None) for name in names)] == merged
+
+
+def test_layers_that_differ_are_kept_apart() -> None:
+    rows = [weight(f"h_{i}/kernel", (8, 8), moment_in=1.0 + i) for i in range(3)]
+    assert len(report_of(Plan(weights=tuple(rows))).rows) == 3
+
+
+def test_left_alone_says_each_reason_once() -> None:
+    text = str(gpt())
+    assert text.count(Reason.CONSTANT.value) == 1
+    assert text.index(Reason.CONSTANT.value) < text.index("h_{0…11}/ln_1/scale")
+    assert text.index(Reason.NONLINEAR.value) < text.index("A_log")
+
+
+def test_findings_show_where() -> None:
+    assert "erf_inv has no rule" in str(scaled_logits())
+    assert "[model.py:9]" in str(scaled_logits())
+
+
+def test_initial_loss_and_own_token() -> None:
+    text = " ".join(str(scaled_logits(vocab=50_304, d=256)).split())
+    assert "Initial cross-entropy: 11.33 nats" in text
+    assert "ln 50304 + 1/2" in text
+    assert "Tied table wte/embedding: its lookup arrives with E[x²] = 1" in text
+    assert "the token that was looked up is about 14.4" in text
+    assert "near √d = 16 it lifts the first loss, and is unlearned in some 25 steps" in text
+
+
+def test_small_own_token_logit_is_only_reported() -> None:
+    row = weight("wte", (40, 16), roles=TIED, fan=16, arrival=1 / 16, own_token_logit=0.3)
+    text = str(Plan(weights=(row,)))
+    assert "is about 0.3." in text
+    assert "lifts the first loss" not in text
+
+
+def test_sections_without_content_are_left_out() -> None:
+    text = str(Plan(weights=(weight("w", (2, 2)),)))
+    assert "Left alone" not in text
+    assert "Findings" not in text
+    assert "At the start" not in text
+
+
+def test_text_is_plain_and_of_fixed_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = dataclasses.replace(
+        gpt(), weights=(weight("/".join(["block"] * 60), (2, 2)), *gpt().weights)
+    )
+    text = str(plan)
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) <= WIDTH
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert str(plan) == text
+
+
+def test_html_is_escaped() -> None:
+    plan = Plan(
+        weights=(weight("<script>", (2, 2), site="a&b"),),
+        left_alone=constants("<b>"),
+        findings=(Finding(Kind.NO_RULE, "<i>", "<string>:1"),),
+        logits_moment=1.0,
+        vocabulary=10,
+    )
+    html = plan._repr_html_()
+    assert html.count("<table>") == html.count("</table>") == 1
+    for raw in ("<script>", "<b>", "<i>", "<string>", "a&b"):
+        assert raw not in html
+    assert "&lt;script&gt;" in html
+    assert "a&amp;b" in html
+
+
+def test_repr_is_short() -> None:
+    assert repr(gpt()) == "Plan(48 weights, 25 left alone, 12 findings)"
