@@ -32,9 +32,6 @@ def analyse(model: Model, chosen: Callable[[str], bool]) -> Plan:
     findings: list[Finding] = []
     drawn = _as_drawn(model, sites, chosen)
     solution = solve(graph, traits, sites, model.signals, drawn)
-    extra = {
-        source: np.asarray(0.0) for source in solution.silent if source not in drawn
-    }
     weights = _weights(model, sites, solution, findings)
     planned = {weight.path for weight in weights}
     left = [
@@ -42,12 +39,12 @@ def analyse(model: Model, chosen: Callable[[str], bool]) -> Plan:
         for value, parameter in model.parameters.items()
         if parameter.name not in planned
     ]
-    del extra
     findings += _findings(model, sites, solution)
     logits = next(iter(model.outputs), None)
     logits_moment = vocabulary = None
     if logits is not None and any(site.acts is Acts.OUTPUT for site in sites.sites):
-        logits_moment = solution.record.moments[logits]
+        # What all columns have in common (log_softmax, a cap's offset) does not enter the loss.
+        logits_moment = mean_and_variance(solution.record.samples[logits])[1]
         vocabulary = graph.shapes[logits][-1]
     weights = _with_own_token(model, sites, solution, drawn, weights)
     return Plan(tuple(weights), tuple(left), tuple(findings), logits_moment, vocabulary)
@@ -189,7 +186,7 @@ def _with_own_token(
     weights: list[WeightPlan],
 ) -> list[WeightPlan]:
     """The expected logit of the looked-up token, with tokens taken as independent."""
-    tied = {}
+    tied: dict[Source, list[Site]] = {}
     for site in sites.sites:
         for source in site.use.sources:
             tied.setdefault(source, []).append(site)
@@ -210,8 +207,15 @@ def _with_own_token(
     )
     traits = dataclasses.replace(model.traits, independent_tokens=True)
     record = propagate(
-        model.graph, traits, model.signals, solution.sigma, drawn, {},
-        lambda *_: 1.0, frozenset(), kept,
+        model.graph,
+        traits,
+        model.signals,
+        solution.sigma,
+        drawn,
+        {},
+        lambda *_: 1.0,
+        frozenset(),
+        kept,
     )
     own = {}
     for source, (lookup, readout) in pairs.items():
@@ -220,6 +224,4 @@ def _with_own_token(
         row = record.samples[lookup.value]
         weight_factor = readout.path_factor
         own[name] = readout.use.fan * float(np.mean(signal * row)) * weight_factor
-    return [
-        dataclasses.replace(weight, own_token_logit=own.get(weight.path)) for weight in weights
-    ]
+    return [dataclasses.replace(weight, own_token_logit=own.get(weight.path)) for weight in weights]

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from anyinit import _primitives as primitives
@@ -59,10 +60,10 @@ def classify(graph: Graph, arguments: Mapping[int, Argument]) -> Traits:
 
 def _placeholder(dtype: Any) -> np.ndarray:
     """Integers of the input are never looked at: each counts as the number one."""
-    if jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
+    if jnp.issubdtype(dtype, jax.dtypes.extended):
         return np.asarray(0)
-    return np.asarray(1.0 if jax.dtypes.issubdtype(dtype, np.inexact) else 1).astype(
-        np.float64 if jax.dtypes.issubdtype(dtype, np.inexact) else dtype
+    return np.asarray(1.0 if jnp.issubdtype(dtype, np.inexact) else 1).astype(
+        np.float64 if jnp.issubdtype(dtype, np.inexact) else dtype
     )
 
 
@@ -74,7 +75,7 @@ def _role(traits: Traits, graph: Graph, node: Node, inputs: Sequence[Trait]) -> 
     if role is Role.SIGNAL:
         # Integers made from a signal (argmax, buckets, quantized values) are indices.
         dtype = graph.dtypes[node.outputs[-1]]
-        number = jax.dtypes.issubdtype(dtype, np.inexact) or jax.dtypes.issubdtype(dtype, np.bool_)
+        number = jnp.issubdtype(dtype, np.inexact) or jnp.issubdtype(dtype, np.bool_)
         return role if number else Role.OPAQUE
     if role < Role.WEIGHT:
         return role

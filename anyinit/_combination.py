@@ -40,9 +40,7 @@ def combination(traits: Traits, graph: Graph, node: Node, trait: Trait) -> Trait
         return dataclasses.replace(trait, exp_of=first.unshifted)
     if name == "reduce_sum":
         axes = tuple(node.params["axes"])
-        return dataclasses.replace(
-            trait, sum_of=first.origin, sum_axes=axes, exp_of=first.exp_of
-        )
+        return dataclasses.replace(trait, sum_of=first.origin, sum_axes=axes, exp_of=first.exp_of)
     if name == "log" and first.sum_of is not None and first.exp_of is not None:
         return dataclasses.replace(trait, log_sum_of=first.exp_of, sum_axes=first.sum_axes)
     if name in ("max", "clamp") and any(traits[value].sum_of is not None for value in node.inputs):
@@ -71,7 +69,11 @@ def absorbed_nodes(traits: Traits, graph: Graph, node: Node) -> set[int]:
     while pending:
         value = pending.pop()
         producer = graph.producers[value]
-        if producer < 0 or producer in found or traits[value].origin in (left.origin, left.unshifted):
+        if (
+            producer < 0
+            or producer in found
+            or traits[value].origin in (left.origin, left.unshifted)
+        ):
             continue
         found.add(producer)
         pending.extend(graph.nodes[producer].inputs)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 
@@ -94,7 +95,7 @@ class Builder:
     def literal(self, array: Any, aval: Any = None) -> int:
         """A value that is known: a literal or a constant that the function closed over."""
         dtype = getattr(array, "dtype", None)
-        if dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
+        if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.extended):
             return self.value(array)
         known = np.asarray(array)
         index = self.value(known if aval is None else aval)

@@ -10,14 +10,10 @@ IDENTITY = frozenset(
 )
 
 # The same numbers in other places.
-SHAPE = frozenset(
-    "reshape broadcast_in_dim transpose squeeze expand_dims broadcast".split()
-)
+SHAPE = frozenset("reshape broadcast_in_dim transpose squeeze expand_dims broadcast".split())
 
 # Some of the numbers, or all of them in another order along an axis.
-PICK = frozenset(
-    "slice dynamic_slice rev gather split stack_item sort roll random_shuffle".split()
-)
+PICK = frozenset("slice dynamic_slice rev gather split stack_item sort roll random_shuffle".split())
 
 # Several values side by side.
 JOIN = frozenset(
@@ -26,9 +22,7 @@ JOIN = frozenset(
 
 SUMS = frozenset("reduce_sum reduce_window_sum psum".split())
 
-EXTREMES = frozenset(
-    "reduce_max reduce_min reduce_window_max reduce_window_min pmax pmin".split()
-)
+EXTREMES = frozenset("reduce_max reduce_min reduce_window_max reduce_window_min pmax pmin".split())
 
 REDUCTIONS = SUMS | EXTREMES
 

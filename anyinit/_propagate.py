@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 
 import numpy as np
 
@@ -85,7 +85,9 @@ def propagate(
         if traits[node.outputs[0]].moves:
             use = uses.get(node.index)
             if node.primitive == "stack_item" and traits[node.outputs[0]].role is Role.WEIGHT:
-                results = [_leaf(traits[node.outputs[0]].sources[0], sigma, drawn)]
+                results: Sequence[np.ndarray] = [
+                    _leaf(traits[node.outputs[0]].sources[0], sigma, drawn)
+                ]
             else:
                 factor = 1.0
                 if use is not None:

@@ -23,9 +23,13 @@ def scaling(traits: Traits, node: Node, trait: Trait) -> Trait:
     if name == "clamp":
         operands = (node.inputs[1],)
     moving = [traits[value] for value in operands if traits[value].moves]
+    drawn = [operand for operand in moving if operand.role in (Role.WEIGHT, Role.DERIVED)]
+    if trait.role is Role.SIGNAL and drawn:
+        if name != "mul":
+            return trait
+        # A drawn gain scales a signal as a known one would.
+        moving = [operand for operand in moving if operand.role is Role.SIGNAL]
     if not moving or any(operand.base != moving[0].base for operand in moving):
-        return trait
-    if trait.role is Role.SIGNAL and any(m.role in (Role.WEIGHT, Role.DERIVED) for m in moving):
         return trait
     reduced = all(operand.reduced for operand in moving)
     degrees = [operand.degree for operand in moving]
@@ -33,10 +37,14 @@ def scaling(traits: Traits, node: Node, trait: Trait) -> Trait:
     if name in ("mul", "div"):
         left, right = (traits[value] for value in node.inputs)
         sign = 1.0 if name == "mul" else -1.0
-        degree = left.degree * left.moves + sign * right.degree * right.moves
-        if abs(degree) < _TOLERANCE and len(moving) == 2 and any(m.reduced for m in moving):
-            if not reduced:
-                return dataclasses.replace(trait, normalizes=moving[0].base, at_most=False)
+        degree = sum(
+            factor * operand.degree
+            for factor, operand in ((1.0, left), (sign, right))
+            if operand in moving
+        )
+        mixed = len(moving) == 2 and any(m.reduced for m in moving) and not reduced
+        if mixed and abs(degree) < _TOLERANCE:
+            return dataclasses.replace(trait, normalizes=moving[0].base, at_most=False)
     elif name == "dot_general" and len(moving) == 2:
         degree, reduced = (sum(degrees), True) if _pairs_elements(traits, node) else (None, False)
     elif name in primitives.REDUCTIONS:

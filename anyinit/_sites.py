@@ -25,7 +25,7 @@ class Site:
         acts: what acts at the site.
         value: the value at the site.
         where: source line of what acts there.
-        product: the node that multiplies two signals, where that is what acts.
+        product: the product of two signals, where that is what acts.
         product_gain: factor on that product's second moment up to what acts on it in turn.
         path_factor: product of the constant factors from the use to the site.
         path_gain: factor on the second moment from the use to the site.
@@ -105,9 +105,13 @@ def find_sites(graph: Graph, traits: Traits, outputs: frozenset[int]) -> Sites:
         for event in landing.events
         if landing.value == event.value
     }
-    sites = [
-        _site(sums, residuals, outputs, use, landing, product_sites) for use, landing in found
-    ]
+    sites = [_site(sums, residuals, outputs, use, landing, product_sites) for use, landing in found]
+    looked_up = {source for use, _ in found for source in use.sources}
+    fixed = {
+        source: reason
+        for source, reason in fixed.items()
+        if reason is not Reason.SCALE_FREE or source not in looked_up
+    }
     return Sites(
         tuple(_with_coherence(sites, found, residuals)),
         fixed,
@@ -171,10 +175,8 @@ def _site(
     meeting = {value: sums.uses.by_value[value].meeting for value in terms if value is not None}
     table = use.meeting is not Meeting.CONTRACTION
     alike = [v for v, kind in meeting.items() if (kind is not Meeting.CONTRACTION) == table]
-    product = node.index if landing.acts is Acts.PRODUCT else None
-    beyond = (
-        [] if product is None else land(sums, residuals, outputs, node.outputs[0], Path())
-    )
+    product = _contracted(sums, node.outputs[0]) if landing.acts is Acts.PRODUCT else None
+    beyond = [] if product is None else land(sums, residuals, outputs, product, Path())
     before = abs(_weight_factor(sums, use.weight))
     if use.signal is not None:
         before *= abs(_input_factor(sums, use, product_sites))
@@ -192,6 +194,14 @@ def _site(
         tuple(sums.uses.by_value[v] for v in alike if v != use.value) if table else (),
         additions,
     )
+
+
+def _contracted(sums: Sums, value: int) -> int:
+    """The sum behind an elementwise product, if it is a contraction spelt by multiply and sum."""
+    consumers = sums.live_consumers(value)
+    if len(consumers) == 1 and sums.graph.nodes[consumers[0]].primitive == "reduce_sum":
+        return sums.graph.nodes[consumers[0]].outputs[0]
+    return value
 
 
 def _weight_factor(sums: Sums, value: int) -> float:
@@ -221,9 +231,7 @@ def _own_factor(sums: Sums, index: int, value: int) -> float:
     return factor
 
 
-def _input_factor(
-    sums: Sums, use: Use, product_sites: set[tuple[int, int]]
-) -> float:
+def _input_factor(sums: Sums, use: Use, product_sites: set[tuple[int, int]]) -> float:
     """Product of the constant factors on a use's input since its last nonlinear operation.
 
     A factor that already counts for the weight before it (that weight's site is this use) is not

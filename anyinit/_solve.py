@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -85,41 +85,50 @@ def solve(
     sigma: dict[Source, float] = {}
     shares: dict[int, float] = {}
     wanted = {s.value for s in sites.sites} | {
-        graph.nodes[s.product].outputs[0] for s in sites.sites if s.product is not None
+        s.product for s in sites.sites if s.product is not None
     }
-    arrivals: dict[int, float] = {}
+    by_value = {site.use.value: site for site in sites.sites}
+
+    def arrival(site: Site) -> float | None:
+        """What a tied table that is added to this lookup delivers; the lookup matches it."""
+        for peer in site.peers:
+            other = by_value.get(peer.value)
+            if other is not None and any(source in tied for source in peer.sources):
+                scale = math.prod(sigma.get(source, 1.0) ** 2 for source in peer.sources)
+                return scale * other.before**2 * other.path_gain
+        return None
 
     def ask(use: Use, entering: float, weight: float) -> float:
         sources = [source for source in use.sources if source in deciding]
         if not sources:
             return 1.0
-        ratio = _ratio(of_use[use.value], sources, tied, arrivals, shares, entering, weight)
-        for site in of_use[use.value]:
-            arrivals[use.value] = weight * site.path_gain
-        if ratio is None or not all(source in single for source in sources):
-            first = ratio is not None and not any(source in sigma for source in sources)
-            if not first or any(source in tied for source in sources):
-                for source in sources:
-                    sigma.setdefault(source, 1.0)
-                return 1.0
+        ratio = _ratio(of_use[use.value], arrival, shares, entering, weight)
+        shared = not all(source in single for source in sources)
+        settled = any(source in sigma or source in tied for source in sources)
+        if ratio is None or (shared and settled):
+            for source in sources:
+                sigma.setdefault(source, 1.0)
+            return 1.0
         for source in sources:
-            sigma[source] = sigma.get(source, 1.0) * ratio ** (1 / len(sources))
+            sigma[source] = sigma.get(source, 1.0) * float(ratio ** (1 / len(sources)))
         return ratio
 
     unsettled: float | None = None
     record = Record({}, {}, {}, set())
     for count in range(_PASSES):
         previous = dict(sigma)
-        record = propagate(graph, traits, signals, sigma, drawn, uses, ask, wanted)
-        shared = _shared_asks(deciding, single, tied, sigma, record, arrivals, shares)
+        record = propagate(
+            graph, traits, signals, sigma, drawn, uses, ask, wanted, frozenset(graph.outputs)
+        )
+        asked = _shared_asks(deciding, single, sigma, record, arrival, shares)
         damping = 1.0 if count < _UNDAMPED else 0.5
         change = 0.0
-        for source, ratio in shared.items():
+        for source, ratio in asked.items():
             sigma[source] *= ratio**damping
             change = max(change, abs(math.log(ratio)) * damping)
         for source in single & previous.keys():
             change = max(change, abs(math.log(sigma[source] / previous[source])))
-        change = max(change, _update_shares(graph, sites, record, shares))
+        change = max(change, _update_shares(sites, record, shares))
         unsettled = change
         if change < _SETTLED:
             unsettled = None
@@ -164,10 +173,8 @@ def _wanted(site: Site, shares: Mapping[int, float], arrival: float | None) -> f
 
 
 def _ratio(
-    sites: list[Site],
-    sources: list[Source],
-    tied: set[Source],
-    arrivals: Mapping[int, float],
+    sites: Sequence[Site],
+    arrival: Callable[[Site], float | None],
     shares: Mapping[int, float],
     entering: float,
     weight: float,
@@ -175,13 +182,9 @@ def _ratio(
     """Factor on the weight's scale that one use asks for: the geometric mean over its sites."""
     logs = []
     for site in sites:
-        arrival = None
-        for peer in site.peers:
-            if any(source in tied for source in peer.sources) and peer.value in arrivals:
-                arrival = arrivals[peer.value]
-        wanted = _wanted(site, shares, arrival)
+        wanted = _wanted(site, shares, arrival(site))
         present = site.use.fan * entering * weight
-        if wanted is not None and present > 0:
+        if wanted is not None and wanted > 0 and present > 0:
             logs.append(0.5 * math.log(wanted / present))
     return math.exp(sum(logs) / len(logs)) if logs else None
 
@@ -189,10 +192,9 @@ def _ratio(
 def _shared_asks(
     deciding: Mapping[Source, tuple[Site, ...]],
     single: set[Source],
-    tied: set[Source],
     sigma: Mapping[Source, float],
     record: Record,
-    arrivals: Mapping[int, float],
+    arrival: Callable[[Site], float | None],
     shares: Mapping[int, float],
 ) -> dict[Source, float]:
     """What weights with several uses ask for after a pass."""
@@ -205,7 +207,7 @@ def _shared_asks(
             if site.use.value not in record.asked:
                 continue
             entering, weight = record.asked[site.use.value]
-            ratio = _ratio([site], [source], tied, arrivals, shares, entering, weight)
+            ratio = _ratio([site], arrival, shares, entering, weight)
             if ratio is not None:
                 logs.append(math.log(ratio) / len(site.use.sources))
         if logs:
@@ -213,7 +215,7 @@ def _shared_asks(
     return ratios
 
 
-def _update_shares(graph: Graph, sites: Sites, record: Record, shares: dict[int, float]) -> float:
+def _update_shares(sites: Sites, record: Record, shares: dict[int, float]) -> float:
     """Second moment that each side of a product may have so that the product has at most 1."""
     sides: dict[int, list[Site]] = defaultdict(list)
     for site in sites.sites:
@@ -221,12 +223,11 @@ def _update_shares(graph: Graph, sites: Sites, record: Record, shares: dict[int,
             sides[site.product].append(site)
     change = 0.0
     for product, found in sides.items():
-        value = graph.nodes[product].outputs[0]
-        if value not in record.moments:
+        if product not in record.moments:
             continue
         count = min(len({site.value for site in found}), 2)
         old = shares.get(product, 1.0)
-        whole = record.moments[value] * found[0].product_gain / old**count
+        whole = record.moments[product] * found[0].product_gain / old**count
         shares[product] = new = min(1.0, whole ** (-1.0 / count)) if whole > 0 else 1.0
         change = max(change, abs(math.log(new / old)))
     return change
@@ -246,4 +247,3 @@ def role_names(sites: Sites, source: Source, outputs_of: set[Acts]) -> tuple[str
             roles.append("kernel")
     order = {"lookup": 0, "kernel": 1, "readout": 2}
     return tuple(sorted(dict.fromkeys(roles), key=order.__getitem__))
-

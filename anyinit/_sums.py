@@ -221,8 +221,13 @@ def _previous(sums: Sums, found: Mapping[int, object], stream: int) -> int | Non
         if producer < 0:
             return None
         node = sums.graph.nodes[producer]
-        moving = [v for v in node.inputs if sums.traits[v].role is Role.SIGNAL]
-        if len(moving) != 1 or not passes(sums.traits, node, moving[0]):
+        moving = [
+            v
+            for v in node.inputs
+            if sums.traits[v].role is Role.SIGNAL and not sums.traits[v].silent
+        ]
+        silent_sum = is_sum(sums.traits, node)
+        if len(moving) != 1 or not (silent_sum or passes(sums.traits, node, moving[0])):
             return None
         value = moving[0]
 

@@ -65,7 +65,7 @@ def is_array(leaf: Any) -> bool:
 
 def abstract(leaf: Any) -> jax.ShapeDtypeStruct:
     """Shape and dtype of an array argument."""
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)  # type: ignore[no-untyped-call]
 
 
 def initial_samples(initialize: Callable[..., Any], keys: Any, arrays: Any) -> list[Any]:
@@ -94,14 +94,16 @@ def initial_samples(initialize: Callable[..., Any], keys: Any, arrays: Any) -> l
         )
         samples.update(record.samples)
     return [
-        (traits[value].role is not Role.KNOWN and traits[value].role is not Role.OPAQUE,
-         samples.get(value))
+        (
+            traits[value].role is not Role.KNOWN and traits[value].role is not Role.OPAQUE,
+            samples.get(value),
+        )
         for value in graph.outputs
     ]
 
 
 def _role_of(dtype: Any) -> Role:
-    if jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key):
+    if jnp.issubdtype(dtype, jax.dtypes.prng_key):
         return Role.NOISE
     return Role.SIGNAL if jnp.issubdtype(dtype, jnp.inexact) else Role.OPAQUE
 
@@ -157,4 +159,3 @@ def _parameter_argument(graph: Graph, value: int, parameter: Parameter) -> Argum
     samples = np.asarray(0.0) if parameter.samples is None else parameter.samples
     gain = parameter.collection == "params" and graph.size(value) > 1
     return Argument(Role.KNOWN, samples.astype(np.float64), gain)
-

@@ -87,9 +87,7 @@ def find_uses(graph: Graph, traits: Traits) -> Uses:
 def _derived_reasons(graph: Graph, traits: Traits, node: Node) -> list[tuple[Source, Reason]]:
     """Why weights that enter this node other than linearly keep their values."""
     result = traits[node.outputs[0]]
-    entering = [
-        traits[v] for v in node.inputs if traits[v].role in (Role.WEIGHT, Role.DERIVED)
-    ]
+    entering = [traits[v] for v in node.inputs if traits[v].role in (Role.WEIGHT, Role.DERIVED)]
     if result.role is Role.DERIVED and all(trait.base == result.base for trait in entering):
         return []
     reasons = []
@@ -136,9 +134,7 @@ def _use(graph: Graph, traits: Traits, node: Node, weight: int) -> Use | Reason:
     return Reason.GAIN if squeezed_rank(graph, weight) <= 1 else Reason.NONLINEAR
 
 
-def _multiplied(
-    graph: Graph, traits: Traits, node: Node, weight: int, signal: int
-) -> Use | Reason:
+def _multiplied(graph: Graph, traits: Traits, node: Node, weight: int, signal: int) -> Use | Reason:
     """A product followed by a sum over the axes along which both vary is a contraction."""
     value = node.outputs[0]
     while len(graph.consumers[value]) == 1:

@@ -90,6 +90,7 @@ class _Sweep:
     inner: dict[int, int]
     events: list[Event]
     heap: list[int]
+    losses: list[Event]
 
 
 def land(
@@ -119,7 +120,7 @@ def land(
 def _sweep(
     sums: Sums, residuals: dict[int, Residual], outputs: frozenset[int], start: int, path: Path
 ) -> _Sweep:
-    sweep = _Sweep({start: path}, {start: set()}, {}, [], [])
+    sweep = _Sweep({start: path}, {start: set()}, {}, [], [], [])
     _reach(sums, outputs, sweep, start)
     done: set[int] = set()
     while sweep.heap:
@@ -129,12 +130,18 @@ def _sweep(
         done.add(index)
         node = sums.graph.nodes[index]
         _step(sums, residuals, outputs, sweep, node)
+    if not sweep.events:
+        # A scalar loss is no site of its own; where nothing else acts, it reads the logits.
+        sweep.events += sweep.losses
     return sweep
 
 
 def _reach(sums: Sums, outputs: frozenset[int], sweep: _Sweep, value: int) -> None:
     if value in outputs and value in sweep.paths:
         sweep.events.append(Event(Acts.OUTPUT, -1, value))
+    elif value in sums.graph.outputs:
+        reached = value if value in sweep.paths else sweep.inner[value]
+        sweep.losses.append(Event(Acts.OUTPUT, -1, reached))
     for consumer in sums.graph.consumers[value]:
         heapq.heappush(sweep.heap, consumer)
 
@@ -183,9 +190,9 @@ def _event(
     traits, name = sums.traits, node.primitive
     walked = (reached or inside)[0]
     result = traits[node.outputs[0]]
-    if result.normalizes is not None and result.normalizes == traits[walked].base:
-        if name not in primitives.IDENTITY | primitives.SHAPE:
-            return Acts.NORMALIZATION, None
+    layout = name in primitives.IDENTITY | primitives.SHAPE
+    if result.normalizes == traits[walked].base and not layout:
+        return Acts.NORMALIZATION, None
     others = [value for value in node.inputs if value not in reached and value not in inside]
     moving = [value for value in others if traits[value].moves]
     same_base = result.base == traits[walked].base
@@ -300,9 +307,7 @@ def _passed(sums: Sums, sweep: _Sweep, node: Node, reached: list[int], value: in
     return path
 
 
-def _merged(
-    sums: Sums, sweep: _Sweep, node: Node, reached: list[int], paths: list[Path]
-) -> Path:
+def _merged(sums: Sums, sweep: _Sweep, node: Node, reached: list[int], paths: list[Path]) -> Path:
     if len(paths) == 1:
         if node.inputs.count(reached[0]) == 2:
             return paths[0].scaled(2.0 if node.primitive != "sub" else 0.0)

@@ -61,7 +61,8 @@ def init(
     """
     if mode not in MODES:
         listed = " or ".join(f'"{known}"' for known in MODES)
-        raise ValueError(f'Unknown mode: got mode="{mode}", expected {listed}.')
+        raise ValueError(f"Unknown mode: got mode={mode!r}, expected {listed}.")
+    _check_module(model)
     extra = kwargs.pop("rngs", None)
     streams = dict(rng) if isinstance(rng, dict) else {"params": rng}
     if extra is not None:
@@ -77,7 +78,8 @@ def init(
         **kwargs,
     )
     variables = model.init(initial, *args, **kwargs)
-    return plan_.rescale(Variables(variables, plan=plan_))
+    scaled: Variables = plan_.rescale(Variables(variables, plan=plan_))
+    return scaled
 
 
 def plan(
@@ -114,6 +116,8 @@ def plan(
             no weight.
         FloatingPointError: if the signal becomes NaN or infinite during the analysis.
     """
+    _check_module(model)
+    _check_moment(input_moment)
     key = jax.eval_shape(lambda: jax.random.key(0))
     names = list(dict.fromkeys([*_DEFAULT_STREAMS, *(rngs or ())]))
     keys = dict.fromkeys(names, key)
@@ -140,7 +144,7 @@ def plan(
     chosen = _selection([p.name for p in parameters if p.drawn], only, skip)
     if not any(p.drawn for p in parameters):
         raise ValueError(
-            f"{type(model).__name__} draws no weight: got {len(parameters)} parameters, all "
+            f"{type(model).__name__} has no drawn weight: got {len(parameters)} parameters, all "
             "constant, expected at least one that depends on the random key. There is nothing to "
             "scale; use model.init."
         )
@@ -161,6 +165,24 @@ def plan(
         forward, parameters, [leaf.value for leaf in named], (keys, arrays), input_moment
     )
     return analyse(traced, chosen)
+
+
+def _check_module(model: Any) -> None:
+    if not isinstance(model, nn.Module):
+        got = model.__name__ if isinstance(model, type) else type(model).__name__
+        raise TypeError(
+            f"Expected an instance of flax.linen.Module, got {got}"
+            + (" itself, a class: create an instance first." if isinstance(model, type) else ".")
+        )
+
+
+def _check_moment(value: Any) -> None:
+    valid = isinstance(value, (int, float)) and 0 < value < float("inf")
+    if not valid:
+        raise ValueError(
+            f"input_moment={value!r} is no second moment: expected a positive finite number, "
+            "E[x²] of one element of the float inputs."
+        )
 
 
 def _check_inputs(arrays: Sequence[jax.ShapeDtypeStruct]) -> None:

@@ -76,7 +76,8 @@ def test_first_adam_step_moves_the_table_m_times_as_far(variables: Any) -> None:
     for path, leaf in flat(moved).items():
         step = np.abs(np.asarray(leaf, np.float64) - np.asarray(flat(params)[path], np.float64))
         factor = WIDTH**0.5 if path == TABLE else 1
-        assert np.median(step) == pytest.approx(factor * RATE, rel=0.01), path
+        # Positions beyond the sequence have no gradient and do not move.
+        assert np.median(step[step > 0]) == pytest.approx(factor * RATE, rel=0.01), path
 
 
 @pytest.mark.parametrize("container", [dict, freeze], ids=["dict", "frozen"])

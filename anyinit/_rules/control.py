@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from anyinit import _primitives as primitives
@@ -27,10 +28,10 @@ def _random(
     results = []
     for value in node.outputs:
         dtype = graph.dtypes[value]
-        if jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
+        if jnp.issubdtype(dtype, jax.dtypes.extended):
             results.append(np.asarray(0))
             continue
-        if jax.dtypes.issubdtype(dtype, np.floating):
+        if jnp.issubdtype(dtype, np.floating):
             results.append(np.array(uniform_atom(value)))
             continue
         span = float(np.iinfo(dtype).max) + 1.0
@@ -38,4 +39,4 @@ def _random(
     return results
 
 
-RULES = {"mix": _mix, **{name: _random for name in primitives.RANDOM}}
+RULES = {"mix": _mix, **dict.fromkeys(primitives.RANDOM, _random)}

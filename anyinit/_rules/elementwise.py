@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from anyinit._graph import Graph, Node
@@ -133,12 +134,15 @@ def _convert(graph: Graph, traits: Traits, node: Node, numbers: Sequence[Any]) -
 
 
 def _as_dtype(samples: np.ndarray, dtype: Any) -> np.ndarray:
-    """Floats of every width count as float64: rounding is no part of the analysis."""
-    if jax.dtypes.issubdtype(dtype, np.complexfloating):
+    """Signals of every width count as float64: rounding is no part of the analysis."""
+    if jnp.issubdtype(dtype, np.complexfloating):
         return samples.astype(np.complex128)
-    if jax.dtypes.issubdtype(dtype, np.floating):
+    if jnp.issubdtype(dtype, np.floating):
+        if samples.ndim == 0 and dtype.itemsize < 4:
+            # A constant that the model rounds (√d to bfloat16) is the rounded one.
+            samples = samples.real.astype(dtype)
         return samples.real.astype(np.float64, copy=False)
-    if jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
+    if jnp.issubdtype(dtype, jax.dtypes.extended):
         return samples
     return samples.astype(np.int32 if dtype.name in ("int4", "uint4", "int2", "uint2") else dtype)
 
@@ -151,7 +155,7 @@ def _bitcast(graph: Graph, traits: Traits, node: Node, numbers: Sequence[Any]) -
 
 
 def _special(graph: Graph, traits: Traits, node: Node, numbers: Sequence[Any]) -> list[Any]:
-    import scipy.special  # noqa: PLC0415  # slow to import, and most models need none of it
+    import scipy.special  # slow to import, and most models need none of it
 
     functions = {
         "erf": scipy.special.erf,
@@ -201,12 +205,11 @@ def _iota(graph: Graph, traits: Traits, node: Node, numbers: Sequence[Any]) -> l
 
 
 RULES = {
-    **{name: _unary for name in _UNARY},
-    **{name: _binary for name in _BINARY},
-    **{
-        name: _special
-        for name in "erf erfc erf_inv lgamma digamma igamma igammac bessel_i0e bessel_i1e".split()
-    },
+    **dict.fromkeys(_UNARY, _unary),
+    **dict.fromkeys(_BINARY, _binary),
+    **dict.fromkeys(
+        "erf erfc erf_inv lgamma digamma igamma igammac bessel_i0e bessel_i1e".split(), _special
+    ),
     "add": _add,
     "add_any": _add,
     "mul": _mul,

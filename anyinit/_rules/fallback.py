@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jex_core
 
@@ -55,14 +56,14 @@ def keep_moment(graph: Graph, node: Node, numbers: Sequence[np.ndarray]) -> list
     scale = max((moment(n) for n in numbers if n.dtype.kind == "f"), default=1.0) ** 0.5
     return [
         scale * normal_atom(value)
-        if jax.dtypes.issubdtype(graph.dtypes[value], np.inexact)
+        if jnp.issubdtype(graph.dtypes[value], np.inexact)
         else np.asarray(1)
         for value in node.outputs
     ]
 
 
 def _is_key(graph: Graph, value: int) -> bool:
-    return bool(jax.dtypes.issubdtype(graph.dtypes[value], jax.dtypes.extended))
+    return bool(jnp.issubdtype(graph.dtypes[value], jax.dtypes.extended))
 
 
 def _array(graph: Graph, value: int, samples: np.ndarray, position: int) -> np.ndarray:

@@ -79,11 +79,10 @@ def _update(
 
 
 RULES = {
-    **{
-        name: _same
-        for name in (primitives.IDENTITY | primitives.SHAPE) - {"convert_element_type", "real"}
-    },
-    **{name: _pick for name in primitives.PICK - {"sort"}},
+    **dict.fromkeys(
+        (primitives.IDENTITY | primitives.SHAPE) - {"convert_element_type", "real"}, _same
+    ),
+    **dict.fromkeys(primitives.PICK - {"sort"}, _pick),
     "sort": _sort,
     "concatenate": _join,
     "stack": _join,

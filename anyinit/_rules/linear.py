@@ -28,17 +28,14 @@ def _contract(
                 return [reshuffle(other, *node.outputs)]
             return [_shrunk(numbers[position], other, fan_in(graph, node), node)]
     count = fan_in(graph, node)
-    if traits_left.role >= Role.WEIGHT and traits_right.role >= Role.WEIGHT:
-        if pairs_all(graph, node):
-            return [sum_of_terms(left * right, count, *node.outputs)]
+    if traits_left.moves and traits_right.moves and pairs_all(graph, node):
+        return [sum_of_terms(left * right, count, *node.outputs)]
     if Role.WEIGHT in (traits_left.role, traits_right.role):
         scale = math.sqrt(count * moment(left) * moment(right))
         return [scale * normal_atom(*node.outputs) if scale > 0 else np.asarray(0.0)]
     (mean_left, var_left), (mean_right, var_right) = map(mean_and_variance, (left, right))
     mean = count * mean_left * mean_right
-    variance = count * (
-        var_left * var_right + var_left * mean_right**2 + var_right * mean_left**2
-    )
+    variance = count * (var_left * var_right + var_left * mean_right**2 + var_right * mean_left**2)
     return [normal(mean, variance, *node.outputs)]
 
 

@@ -8,11 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from anyinit._graph import Graph, Node
-from anyinit._signal import mean_and_variance, normal_atom, quantile_draw, uniform_atom
+from anyinit._signal import mean_and_variance, permutation, quantile_draw, uniform_atom
 from anyinit._traits import Traits
 
 # Beyond this many standard deviations a sum's mean hides its noise.
 _CERTAIN = 12.0
+
+# Other elements that stand for the rest of a sum.
+_COPIES = 8
 
 
 def sum_of_terms(samples: np.ndarray, count: float, *key: int) -> np.ndarray:
@@ -31,8 +34,13 @@ def sum_of_terms(samples: np.ndarray, count: float, *key: int) -> np.ndarray:
         return np.asarray(count * mean)
     own = (samples - mean) / deviation
     correlation = 1.0 / math.sqrt(count)
-    fresh = math.sqrt(1.0 - correlation**2) * normal_atom(*key)
-    return count * mean + math.sqrt(count) * deviation * (correlation * own + fresh)
+    # Sums over the same elements (of x and of x²) must fluctuate together, or a variance
+    # computed as their difference could vanish: both see the same other elements.
+    others = sum(own[permutation(*key, copy)] for copy in range(_COPIES)) / math.sqrt(_COPIES)
+    fresh = math.sqrt(1.0 - correlation**2) * others
+    total = count * mean + math.sqrt(count) * deviation * (correlation * own + fresh)
+    # A sum of terms that are never negative is at least as large as any one of them.
+    return np.maximum(total, samples) if samples.min() >= 0.0 else total
 
 
 def extreme_of_terms(samples: np.ndarray, count: float, largest: bool, *key: int) -> np.ndarray:
@@ -54,8 +62,8 @@ def _sum(
 ) -> list[np.ndarray]:
     count = _count(graph, node)
     return [
-        sum_of_terms(samples.astype(np.float64), count, value)
-        for samples, value in zip(numbers, node.outputs, strict=True)
+        sum_of_terms(samples.astype(np.float64), count, traits[value].base)
+        for samples, value in zip(numbers, node.inputs, strict=True)
     ]
 
 

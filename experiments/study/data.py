@@ -127,7 +127,7 @@ def _docstrings(file: Path) -> Iterator[str]:
 def _read(path: Path, vocab: int) -> Tokens | None:
     """The cached tokens, or None where there are none or the file is damaged."""
     try:
-        with np.load(path) as arrays:
+        with path.open("rb") as file, np.load(file) as arrays:
             return Tokens(arrays["train"], arrays["validation"], vocab)
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         return None

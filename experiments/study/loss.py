@@ -35,7 +35,8 @@ def cross_entropy(hidden: jax.Array, table: jax.Array, targets: jax.Array) -> ja
         return _losses(_dot(rows[0], table.T), rows[1])[0]
 
     vocab = len(table)
-    return jax.lax.map(block, (in_blocks(hidden, vocab), in_blocks(targets, vocab))).mean()
+    blocks = in_blocks(hidden, vocab), in_blocks(targets, vocab)
+    return jnp.mean(jax.lax.map(block, blocks))
 
 
 def _forward(

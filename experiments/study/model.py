@@ -86,9 +86,10 @@ class GPT(nn.Module):
         x = self.table(tokens.reshape(-1)) * self.lookup_multiplier
         for block in self.blocks:
             x = block(x, tokens.shape[-1])
-        return self.norm(x) * self.logits_multiplier
+        return jnp.multiply(self.norm(x), self.logits_multiplier)
 
     def __call__(self, tokens: jax.Array) -> jax.Array:
         """Logits of the next token."""
         output = self.table.embedding if self.tied else self.head
-        return (self.hidden(tokens) @ output.T).reshape(*tokens.shape, self.vocab)
+        logits = jnp.dot(self.hidden(tokens), jnp.transpose(output))
+        return jnp.reshape(logits, (*tokens.shape, self.vocab))

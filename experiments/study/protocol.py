@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 
 from experiments.study.errors import StudyError
@@ -18,12 +19,12 @@ def one(width: int) -> float:
 
 def root(width: int) -> float:
     """√d."""
-    return width**0.5
+    return math.sqrt(width)
 
 
 def inverse_root(width: int) -> float:
     """1/√d."""
-    return width**-0.5
+    return 1 / math.sqrt(width)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,7 +140,7 @@ PRESETS = {
         rates=(1e-2,),
     ),
     "small": Preset(
-        Protocol(vocab=2048, layers=2, window=64, batch=16, steps=300, warmup=18),
+        Protocol(vocab=2048, layers=2, window=64, batch=8, steps=300, warmup=18),
         data="stdlib",
         initial_widths=(64, 128, 256),
         widths=(128,),

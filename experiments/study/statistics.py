@@ -10,15 +10,17 @@ import jax
 import jax.numpy as jnp
 
 from experiments.study.loss import in_blocks
-from experiments.study.model import GPT
 from experiments.study.protocol import Protocol, Scheme
 from experiments.study.train import (
     Shape,
     Traced,
+    hidden,
     initial_params,
+    output_table,
     random_windows,
     shape_of,
     traced,
+    without_head,
 )
 
 NETWORK_SEED, WINDOW_SEED = 1, 0
@@ -37,24 +39,29 @@ def initial(protocol: Protocol, scheme: Scheme, width: int, text: jax.Array) -> 
     """Draw a network and measure it on a few windows of the text."""
     shape = shape_of(protocol, scheme, width)
     params = initial_params(shape, scheme, NETWORK_SEED)
-    numbers = _measure(params, traced(scheme, width), text, shape=shape, protocol=protocol)
-    return Initial(*map(float, numbers))
+    body, output, numbers = without_head(params), output_table(params), traced(scheme, width)
+    fixed = {"shape": dataclasses.replace(shape, tied=True), "protocol": protocol}
+    return Initial(*map(float, _measure(body, output, numbers, text, **fixed)))
 
 
 @functools.partial(jax.jit, static_argnames=("shape", "protocol"))
 def _measure(
-    params: Any, numbers: Traced, text: jax.Array, *, shape: Shape, protocol: Protocol
+    params: Any,
+    output: jax.Array,
+    numbers: Traced,
+    text: jax.Array,
+    *,
+    shape: Shape,
+    protocol: Protocol,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Loss, standard deviation and own-token logit, over blocks of rows."""
     key, count = jax.random.key(WINDOW_SEED), protocol.initial_windows
     tokens, targets = random_windows(key, text, count, protocol.window)
     model = shape.model(numbers.lookup, numbers.logits)
-    hidden = model.apply({"params": params}, tokens, method=GPT.hidden)
-    output = params["table"]["embedding"] if shape.tied else params["head"]
 
     def block(rows: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, ...]:
         h, own, target = rows
-        logits = h @ output.T
+        logits = jnp.dot(h, output.T.astype(h.dtype), preferred_element_type=jnp.float32)
 
         def of(ids: jax.Array) -> jax.Array:
             return jnp.take_along_axis(logits, ids[:, None], axis=-1)[:, 0]
@@ -62,7 +69,7 @@ def _measure(
         losses = jax.nn.logsumexp(logits, axis=-1) - of(target)
         return losses.mean(), of(own).mean(), logits.mean(), jnp.square(logits).mean()
 
-    flat = hidden, tokens.reshape(-1), targets.reshape(-1)
+    flat = hidden(model, params, tokens), tokens.reshape(-1), targets.reshape(-1)
     rows = tuple(in_blocks(array, shape.vocab) for array in flat)
     loss, own, mean, square = (x.mean() for x in jax.lax.map(block, rows))
     return loss, jnp.sqrt(square - mean**2), own

@@ -21,6 +21,7 @@ from experiments.study.protocol import Protocol, Scheme
 
 VALIDATION_SEED = 1234
 STEPS_AT_ONCE = 50
+EXAMPLE = np.zeros((1, 8), np.int32)  # tokens, of which only the shape counts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,9 +40,8 @@ class Shape:
 
 
 class Traced(NamedTuple):
-    """The numbers in which the runs of one shape differ."""
+    """The numbers in which the steps of one shape differ."""
 
-    table_std: float
     lookup: float
     logits: float
     matched: bool
@@ -71,29 +71,35 @@ def shape_of(protocol: Protocol, scheme: Scheme, width: int) -> Shape:
 
 def traced(scheme: Scheme, width: int, rate: float = 0.0) -> Traced:
     """A scheme's numbers at this width."""
-    scales = scheme.table_std(width), scheme.lookup(width), scheme.logits(width)
-    return Traced(*scales, scheme.matched, rate)
+    return Traced(scheme.lookup(width), scheme.logits(width), scheme.matched, rate)
 
 
 @functools.cache
 def plan_of(shape: Shape) -> anyinit.Plan:
     """The library's plan of D at this shape, or of E where the table is not tied."""
     model = shape.model(logits=shape.width**-0.5 if shape.tied else 1.0)
-    return anyinit.flax.plan(model, jax.ShapeDtypeStruct((1, 8), jnp.int32))
+    return anyinit.flax.plan(model, EXAMPLE)
 
 
 def initial_params(shape: Shape, scheme: Scheme, seed: int) -> Any:
     """Parameters before training: the table as the scheme has it, the rest alike everywhere."""
-    key, numbers = jax.random.key(seed), traced(scheme, shape.width)
+    key = jax.random.key(seed)
     if scheme.library:
-        model = shape.model(numbers.lookup, numbers.logits)
-        return dict(anyinit.flax.init(model, key, jnp.zeros((1, 8), jnp.int32)))["params"]
-    return _draw(shape, key, numbers.table_std)
+        return _by_library(shape, key, scheme)
+    untied = dataclasses.replace(shape, tied=False)  # so that one executable draws for all
+    params = _by_scheme(untied, key, scheme.table_std(shape.width))
+    return without_head(params) if shape.tied else params
+
+
+@functools.partial(jax.jit, static_argnames=("shape", "scheme"))
+def _by_library(shape: Shape, key: jax.Array, scheme: Scheme) -> Any:
+    model = shape.model(scheme.lookup(shape.width), scheme.logits(shape.width))
+    return anyinit.flax.init(model, key, EXAMPLE)["params"]
 
 
 @functools.partial(jax.jit, static_argnames="shape")
-def _draw(shape: Shape, key: jax.Array, table_std: float) -> Any:
-    params = shape.model().init(key, jnp.zeros((1, 8), jnp.int32))["params"]
+def _by_scheme(shape: Shape, key: jax.Array, table_std: float) -> Any:
+    params = shape.model().init(key, EXAMPLE)["params"]
     table = params["table"]["embedding"] * table_std  # drawn at 1
     return {**params, "table": {"embedding": table}}
 
@@ -113,10 +119,26 @@ def optimizer(
     return optax.chain(optax.clip_by_global_norm(1.0), partition)
 
 
-def schedule(protocol: Protocol, step: jax.Array) -> jax.Array:
+def schedule(protocol: Protocol, step: Any) -> jax.Array:
     """Linear warm-up times a cosine from 1 to 0.1."""
     cosine = 0.55 + 0.45 * jnp.cos(math.pi * step / protocol.steps)
     return jnp.minimum(1.0, (step + 1) / protocol.warmup) * cosine
+
+
+def without_head(params: Any) -> Any:
+    """The parameters that every scheme has."""
+    return {name: leaf for name, leaf in params.items() if name != "head"}
+
+
+def hidden(model: GPT, params: Any, tokens: jax.Array) -> jax.Array:
+    """What the output layer multiplies, in the dtype in which it does: [tokens, d]."""
+    rows: Any = model.apply({"params": params}, tokens, method=GPT.hidden)
+    return jnp.asarray(rows, model.dtype)
+
+
+def output_table(params: Any) -> jax.Array:
+    """The table that the output layer multiplies with."""
+    return jnp.asarray(params["head"] if "head" in params else params["table"]["embedding"])
 
 
 def random_windows(
@@ -134,12 +156,10 @@ def loss_and_gradients(
     """The loss, its gradient, and |table's gradient as input| / |as output|."""
 
     def loss_of(params: Any, output: jax.Array) -> jax.Array:
-        hidden = model.apply({"params": params}, tokens, method=GPT.hidden)
-        return cross_entropy(hidden.astype(model.dtype), output, targets.reshape(-1))
+        return cross_entropy(hidden(model, params, tokens), output, targets.reshape(-1))
 
-    table = params["table"]["embedding"]
-    output = table if model.tied else params["head"]
-    loss, (gradients, as_output) = jax.value_and_grad(loss_of, (0, 1))(params, output)
+    with_respect_to = params, output_table(params)
+    loss, (gradients, as_output) = jax.value_and_grad(loss_of, (0, 1))(*with_respect_to)
     as_input = gradients["table"]["embedding"]
     ratio = jnp.linalg.norm(as_input) / jnp.linalg.norm(as_output)
     if model.tied:
@@ -187,21 +207,26 @@ def advance(
 
 @functools.partial(jax.jit, static_argnames=("shape", "protocol"))
 def evaluate(
-    params: Any, numbers: Traced, text: jax.Array, *, shape: Shape, protocol: Protocol
+    params: Any,
+    output: jax.Array,
+    numbers: Traced,
+    text: jax.Array,
+    *,
+    shape: Shape,
+    protocol: Protocol,
 ) -> jax.Array:
-    """Mean loss on the fixed validation windows."""
+    """Mean loss on the fixed validation windows, `params` being those without the head."""
     model = shape.model(numbers.lookup, numbers.logits)
     count, window = protocol.validation_windows, protocol.window
     tokens, targets = random_windows(jax.random.key(VALIDATION_SEED), text, count, window)
 
     def loss_of(batch: tuple[jax.Array, jax.Array]) -> jax.Array:
-        hidden = model.apply({"params": params}, batch[0], method=GPT.hidden)
-        output = params["table"]["embedding"] if shape.tied else params["head"]
-        return cross_entropy(hidden.astype(model.dtype), output, batch[1].reshape(-1))
+        rows, targets = hidden(model, params, batch[0]), batch[1].reshape(-1)
+        return cross_entropy(rows, output, targets)
 
     size = math.gcd(count, protocol.batch)
     batches = tokens.reshape(-1, size, window), targets.reshape(-1, size, window)
-    return jax.lax.map(loss_of, batches).mean()
+    return jnp.mean(jax.lax.map(loss_of, batches))
 
 
 def run(
@@ -227,5 +252,7 @@ def run(
         losses.append(np.asarray(curves[0]))
         ratios.append(np.asarray(curves[1]))
         on_steps(count)
-    loss = evaluate(state.params, numbers, validation, shape=shape, protocol=protocol)
+    body, output = without_head(state.params), output_table(state.params)
+    fixed_windows = {"shape": dataclasses.replace(shape, tied=True), "protocol": protocol}
+    loss = evaluate(body, output, numbers, validation, **fixed_windows)
     return Result(float(loss), np.concatenate(losses), np.concatenate(ratios))
