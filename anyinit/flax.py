@@ -61,8 +61,12 @@ def init(
     """
     if mode not in MODES:
         listed = " or ".join(f'"{known}"' for known in MODES)
-        raise ValueError(f"Unknown mode: got mode={mode!r}, expected {listed}.")
+        raise ValueError(
+            f"Unknown mode: got mode={mode!r}, expected {listed}; measuring on a batch "
+            '("empirical") is not part of this version.'
+        )
     _check_module(model)
+    _check_key(rng)
     extra = kwargs.pop("rngs", None)
     streams = dict(rng) if isinstance(rng, dict) else {"params": rng}
     if extra is not None:
@@ -174,6 +178,19 @@ def _check_module(model: Any) -> None:
             f"Expected an instance of flax.linen.Module, got {got}"
             + (" itself, a class: create an instance first." if isinstance(model, type) else ".")
         )
+
+
+def _check_key(rng: Any) -> None:
+    for leaf in jax.tree.leaves(rng):
+        dtype = getattr(leaf, "dtype", None)
+        is_key = dtype is not None and (
+            jnp.issubdtype(dtype, jax.dtypes.prng_key) or dtype == jnp.uint32
+        )
+        if not is_key:
+            raise TypeError(
+                "Expected a PRNG key (or a dict of keys) after the model, got "
+                f"{type(leaf).__name__} of dtype {dtype}. Call anyinit.flax.init(model, jax.random.key(0), x)."
+            )
 
 
 def _check_moment(value: Any) -> None:

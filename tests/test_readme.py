@@ -4,7 +4,6 @@
 """
 
 import contextlib
-import importlib.util
 import io
 import os
 import pathlib
@@ -37,9 +36,6 @@ def printed(text: str) -> list[str]:
     return outputs
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("anyinit.flax") is None, reason="anyinit.flax is not written yet"
-)
 @pytest.mark.standard_promotion
 @mock.patch.dict(os.environ, {"COLUMNS": "100"})
 def test_readme_prints_what_it_shows() -> None:
