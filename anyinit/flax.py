@@ -189,7 +189,8 @@ def _check_key(rng: Any) -> None:
         if not is_key:
             raise TypeError(
                 "Expected a PRNG key (or a dict of keys) after the model, got "
-                f"{type(leaf).__name__} of dtype {dtype}. Call anyinit.flax.init(model, jax.random.key(0), x)."
+                f"{type(leaf).__name__} of dtype {dtype}. "
+                "Call anyinit.flax.init(model, jax.random.key(0), x)."
             )
 
 

@@ -39,7 +39,8 @@ def write(preset: Preset, records: Records) -> str:
         parts += [f"## After training, d = {width}", loss_table(records, width)]
         title = "## Table's gradient: norm as input / norm as output, at each scheme's best rate"
         parts += [title, ratio_table(records, width, protocol.probes)]
-        parts += ["## What this says", "\n".join(conclusions(records, width))]
+        if said := conclusions(records, width):
+            parts += ["## What this says", "\n".join(said)]
     page = [[name, SCHEMES[name].says, *PAGE[name]] for name in PAGE]
     head = ["", "table", "initial loss, d = 128 → 1024", "val. loss, d = 128", "d = 512"]
     parts += ["## The page's figures (wikitext-2, V = 33,527, 4 layers, 800 steps)"]
