@@ -95,7 +95,7 @@ def _weights(
         arrival = None
         if lookups:
             weight = solution.sigma[sources[0]] ** 2
-            arrival = weight * lookups[0].path_gain * _weight_gain(lookups[0])
+            arrival = weight * lookups[0].path_gain * lookups[0].before ** 2
         signal = first.use.signal
         before = None if parameter.samples is None else math.sqrt(_variance(parameter.samples))
         weights.append(
@@ -122,10 +122,6 @@ def _weights(
 
 def _is_table(site: Site) -> bool:
     return site.use.meeting is not Meeting.CONTRACTION
-
-
-def _weight_gain(site: Site) -> float:
-    return site.before**2
 
 
 def _variance(samples: np.ndarray) -> float:
