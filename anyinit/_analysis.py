@@ -114,6 +114,7 @@ def _weights(
                 std_before=before,
                 sigma=scales if stacked else scales[0],
                 m=1.0 / factor,
+                aliases=parameter.aliases,
                 arrival=arrival,
             )
         )

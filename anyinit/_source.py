@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import os
 from typing import Any
+
+import jax
+
+# Marks a line of source among the name scopes of an equation.
+_LINE = "source line "
 
 # Frames of these packages are machinery: the user wants the line that called them.
 _MACHINERY = ("jax", "jaxlib", "flax", "anyinit", "anyinit_torch", "anyinit_keras")
@@ -31,12 +37,32 @@ def is_machinery(file_name: str) -> bool:
     )
 
 
+def located(line: str) -> contextlib.AbstractContextManager[Any]:
+    """Give the equations traced inside a source line of their own.
+
+    For models that reach JAX through another framework's graph, whose nodes know their lines.
+
+    >>> def negate(x):
+    ...     with located("model.py:12"):
+    ...         return jax.lax.neg(x)
+    >>> source_line(jax.make_jaxpr(negate)(1.0).eqns[0])
+    'model.py:12'
+
+    Arguments:
+        line: ``file.py:line`` of the model's source; empty where it is not known.
+    """
+    return jax.named_scope(_LINE + line)
+
+
 def source_line(equation: Any) -> str:
     """``file.py:line`` of the first frame outside the frameworks, or ``""``.
 
     Arguments:
         equation: an equation of a jaxpr.
     """
+    scopes = str(equation.source_info.name_stack)
+    if _LINE in scopes:
+        return scopes.rpartition(_LINE)[2].partition("/")[0]
     traceback = equation.source_info.traceback
     if traceback is None:
         return ""

@@ -29,6 +29,7 @@ class Parameter:
         dtype: its dtype.
         drawn: whether it is random.
         samples: its numbers (constant), or samples of how it is drawn, where known.
+        aliases: other names of the same storage.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Parameter:
     dtype: Any
     drawn: bool
     samples: np.ndarray | None
+    aliases: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
