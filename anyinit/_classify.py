@@ -12,6 +12,7 @@ import numpy as np
 
 from anyinit import _primitives as primitives
 from anyinit._combination import absorbed_nodes, combination
+from anyinit._exact import exact_value
 from anyinit._graph import Graph, Node
 from anyinit._rules import evaluate
 from anyinit._rules.linear import averages
@@ -43,6 +44,7 @@ def classify(graph: Graph, arguments: Mapping[int, Argument]) -> Traits:
     for value, array in graph.literals.items():
         of[value] = Trait(Role.KNOWN, value, value)
         known[value] = from_array(array)
+    arrays = {v: a.array for v, a in arguments.items() if a.array is not None}
     traits = Traits(of, known)
     absorbed: set[int] = set()
     for node in graph.nodes:
@@ -52,10 +54,24 @@ def classify(graph: Graph, arguments: Mapping[int, Argument]) -> Traits:
             numbers = [known.get(value, _placeholder(graph.dtypes[value])) for value in node.inputs]
             results, _ = evaluate(graph, traits, node, numbers)
             known.update(zip(node.outputs, results, strict=True))
+            if role is Role.KNOWN:
+                _make_exact(graph, known, arrays, node)
         for value in node.outputs:
             of[value] = _trait(traits, graph, node, inputs, role, value)
         absorbed |= absorbed_nodes(traits, graph, node)
     return dataclasses.replace(traits, absorbed=frozenset(absorbed))
+
+
+def _make_exact(
+    graph: Graph, known: dict[int, np.ndarray], arrays: Mapping[int, np.ndarray], node: Node
+) -> None:
+    """Evaluate a number that is picked out of a known array, or summed over it."""
+    uneven = any(known[value].ndim > 0 for value in node.inputs)
+    for value in node.outputs:
+        if uneven and graph.size(value) == 1:
+            exact = exact_value(graph, arrays, value)
+            if exact is not None:
+                known[value] = from_array(exact)
 
 
 def _placeholder(dtype: Any) -> np.ndarray:

@@ -92,9 +92,9 @@ def _added(traits: Traits, node: Node, trait: Trait) -> Trait:
     for one, other in ((left, right), (right, left)):
         if not other.moves and one.sum_of is not None:
             return dataclasses.replace(trait, sum_of=one.sum_of, sum_axes=one.sum_axes)
-        if one.log_sum_of is not None and other.reduced:
+        if one.log_sum_of is not None and other.reduced > 0:
             return dataclasses.replace(trait, log_sum_of=one.log_sum_of, sum_axes=one.sum_axes)
-    if left.moves and right.reduced and left.base == right.base:
+    if left.moves and right.reduced > left.reduced and left.base == right.base:
         return dataclasses.replace(trait, shifted=left.unshifted)
     return trait
 

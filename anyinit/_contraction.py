@@ -18,13 +18,24 @@ def fan_in(graph: Graph, node: Node) -> float:
         (contracted, _), _ = node.params["dimension_numbers"]
         shape = graph.shapes[node.inputs[0]]
         return float(np.prod([shape[axis] for axis in contracted], dtype=np.int64))
+    if node.primitive == "contract":
+        return float(np.prod([node.params["shape"][axis] for axis in node.params["axes"]]))
     if node.primitive == "conv_general_dilated":
         return _convolution_fan(graph, node)
     return float(graph.shapes[node.inputs[0]][-1])
 
 
+def contracted_axes(node: Node, position: int) -> tuple[int, ...] | None:
+    """The axes of an operand that a contraction sums over, where its parameters name them."""
+    if node.primitive == "dot_general":
+        return tuple(node.params["dimension_numbers"][0][position])
+    return tuple(node.params["axes"]) if node.primitive == "contract" else None
+
+
 def pairs_all(graph: Graph, node: Node) -> bool:
     """Whether a contraction has no free axes: elements are paired one to one, then summed."""
+    if node.primitive == "contract":
+        return True
     if node.primitive != "dot_general":
         return False
     (contracted, _), (batch, _) = node.params["dimension_numbers"]

@@ -2,19 +2,25 @@
 
 A scan over stacked layers is written out layer by layer, each with its own slice of the stacked
 weights. A loop over time is written out up to ``LOOP_CAP`` steps: by then its signal has settled,
-and the numbers of the last step are the ones that count.
+and the numbers of the last step are the ones that count. Counters are followed as numbers, so
+that a ``while`` that counts runs as often as it does in the model.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from jax.extend import core as jex_core
 
+from anyinit._counters import counted
 from anyinit._graph import Builder, Graph, finish
+from anyinit._interleave import lay_side_by_side
+from anyinit._rewrite import rewrite
 from anyinit._source import is_library_call, source_line
+from anyinit._stacks import separate_items
 
 LOOP_CAP = 32
 
@@ -36,6 +42,9 @@ def flatten(closed_jaxpr: Any, parameters: Sequence[bool]) -> Graph:
         for var, is_parameter in zip(closed_jaxpr.jaxpr.invars, parameters, strict=True)
     ]
     outputs = _inline(builder, closed_jaxpr.jaxpr, closed_jaxpr.consts, inputs)
+    separate_items(builder, [v for v, own in zip(inputs, parameters, strict=True) if own])
+    lay_side_by_side(builder)
+    rewrite(builder, inputs, outputs)
     return finish(builder, inputs, outputs)
 
 
@@ -66,16 +75,20 @@ def _equation(builder: Builder, equation: Any, inputs: list[int]) -> Sequence[in
         return _while(builder, equation, inputs)
     if name == "cond":
         return _cond(builder, equation, inputs)
+    count = counted(builder, equation, inputs)
+    if count is not None:
+        return [count]
     body = _called_jaxpr(equation, len(inputs))
-    where = builder.where_override or source_line(equation)
+    where = builder.where_override or source_line(equation) or builder.where_called
     if body is None:
         avals = [var.aval for var in equation.outvars]
         return builder.emit(name, equation.params, inputs, avals, equation, where)
-    previous = builder.where_override
+    previous = builder.where_override, builder.where_called
+    builder.where_called = where
     if is_library_call(equation):
         builder.where_override = where
     outputs = _inline(builder, body.jaxpr, body.consts, inputs)
-    builder.where_override = previous
+    builder.where_override, builder.where_called = previous
     return outputs
 
 
@@ -131,24 +144,43 @@ def _scan(builder: Builder, equation: Any, inputs: list[int]) -> list[int]:
         if not parts:
             outputs.append(builder.literal(np.zeros(var.aval.shape, var.aval.dtype), var.aval))
         elif over_layers:
+            parts = parts[::-1] if params["reverse"] else parts
             outputs += builder.emit("stack", {}, parts, [var.aval], where=where)
         else:
-            outputs += builder.emit("settle", {}, parts[-1:], [var.aval], where=where)
+            # The steps before the last are no inputs: only the settled one counts.
+            of_steps = {"steps": tuple(parts[::-1] if params["reverse"] else parts)}
+            outputs += builder.emit("settle", of_steps, parts[-1:], [var.aval], where=where)
     return outputs
 
 
 def _while(builder: Builder, equation: Any, inputs: list[int]) -> list[int]:
     params = equation.params
-    body = params["body_jaxpr"]
+    body, test = params["body_jaxpr"], params["cond_jaxpr"]
     skipped, num_consts = params["cond_nconsts"], params["body_nconsts"]
     consts = inputs[skipped : skipped + num_consts]
     carry = inputs[skipped + num_consts :]
+
+    def goes_on() -> bool | None:
+        (value,) = _inline(builder, test.jaxpr, test.consts, [*inputs[:skipped], *carry])
+        known = builder.literals.get(value)
+        return None if known is None else bool(known)
+
     outer = builder.inside_earlier_step
-    builder.capped_loops.append(builder.where_override or source_line(equation))
+    going = goes_on()
     for step in range(LOOP_CAP):
+        if going is False:
+            break
         builder.inside_earlier_step = outer or step < LOOP_CAP - 1
+        begin = len(builder.nodes)
         carry = _inline(builder, body.jaxpr, body.consts, [*consts, *carry])
+        going = goes_on()
+        if going is False and not outer:
+            # That this step is the last one is known only now.
+            last = [dataclasses.replace(n, last_step=True) for n in builder.nodes[begin:]]
+            builder.nodes[begin:] = last
     builder.inside_earlier_step = outer
+    if going is not False:
+        builder.capped_loops.append(builder.where_override or source_line(equation))
     return list(carry)
 
 
@@ -164,5 +196,5 @@ def _cond(builder: Builder, equation: Any, inputs: list[int]) -> Sequence[int]:
     outputs: list[int] = []
     for position, var in enumerate(equation.outvars):
         parts = [result[position] for result in results]
-        outputs += builder.emit("mix", {}, parts, [var.aval], where=where)
+        outputs += builder.emit("mix", {"chosen_by": predicate}, parts, [var.aval], where=where)
     return outputs

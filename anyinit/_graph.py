@@ -22,11 +22,12 @@ class Node:
     Arguments:
         index: position in the graph; inputs always come from earlier nodes.
         primitive: the primitive's name; ``"stack_item"``, ``"stack"``, ``"settle"`` and
-            ``"mix"`` are this module's own, for loops and branches.
+            ``"mix"`` are this package's own, for loops and branches, and ``"contract"`` for a
+            product that is summed over axes.
         params: the primitive's parameters.
         inputs: values read.
         outputs: values written.
-        equation: the jaxpr's equation, or ``None`` for this module's own nodes.
+        equation: the jaxpr's equation, or ``None`` for nodes of this package.
         where: ``file.py:line`` of the model's source.
         last_step: whether this is the last written-out step of every loop around it.
     """
@@ -83,6 +84,7 @@ class Builder:
         self.from_parameters: list[bool] = []
         self.capped_loops: list[str] = []
         self.where_override = ""
+        self.where_called = ""
         self.inside_earlier_step = False
 
     def value(self, aval: Any, *, from_parameters: bool = False) -> int:

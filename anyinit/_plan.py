@@ -7,6 +7,8 @@ import functools
 import math
 from typing import Any
 
+import numpy as np
+
 from anyinit._findings import Finding, Reason
 
 
@@ -173,16 +175,20 @@ class Plan:
 
     @property
     def expected_loss(self) -> float | None:
-        """Cross-entropy to expect before training, in nats: ln V + E[logits²] / 2.
+        """Cross-entropy to expect before training, in nats.
 
-        Exact for normal logits that do not know the target. ``None`` without a logits output.
+        ln V + E[logits²] / 2, exact for normal logits that do not know the target; the logit of
+        the token that a tied table looked up adds its own exponential to the sum under the
+        logarithm. ``None`` without a logits output.
 
         >>> round(Plan(weights=(), logits_moment=1.0, vocabulary=50_257).expected_loss, 2)
         11.32
         """
         if self.logits_moment is None or not self.vocabulary:
             return None
-        return math.log(self.vocabulary) + self.logits_moment / 2
+        others = math.log(self.vocabulary) + self.logits_moment / 2
+        own = [row.own_token_logit for row in self.weights if row.own_token_logit is not None]
+        return float(np.logaddexp.reduce([others, *own]))
 
     @functools.cached_property
     def weight_by_name(self) -> dict[str, WeightPlan]:

@@ -26,7 +26,9 @@ EXTREMES = frozenset("reduce_max reduce_min reduce_window_max reduce_window_min 
 
 REDUCTIONS = SUMS | EXTREMES
 
-CONTRACTIONS = frozenset("dot_general conv_general_dilated ragged_dot ragged_dot_general".split())
+CONTRACTIONS = frozenset(
+    "dot_general contract conv_general_dilated ragged_dot ragged_dot_general".split()
+)
 
 RANDOM = frozenset(
     """random_bits random_wrap random_unwrap random_seed random_split random_fold_in threefry2x32

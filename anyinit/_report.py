@@ -156,10 +156,14 @@ def _start(plan: Plan) -> Section:
     """What the first training steps will show."""
     sentences = []
     if plan.expected_loss is not None and plan.vocabulary and plan.logits_moment is not None:
+        others = math.log(plan.vocabulary) + plan.logits_moment / 2
+        own = plan.expected_loss - others
+        start = f"Initial cross-entropy: {plan.expected_loss:.2f} nats = "
+        start += f"{others:.2f} + {own:.2f}: " if own >= 0.005 else ""
         sentences.append(
-            f"Initial cross-entropy: {plan.expected_loss:.2f} nats = "
-            f"ln V + E[logits²]/2 = ln {plan.vocabulary} + {_number(plan.logits_moment)}/2 "
-            "(V counts every column that the softmax sees, padding included)."
+            f"{start}ln V + E[logits²]/2 = ln {plan.vocabulary} + {_number(plan.logits_moment)}/2 "
+            "(V counts every column that the softmax sees, padding included)"
+            + (", and what the logit of the token that was looked up adds." if own >= 0.005 else ".")
         )
     sentences += [_lookup(row) for row in plan.weights if row.is_tied]
     return Section("At the start", tuple((sentence, ()) for sentence in sentences if sentence))

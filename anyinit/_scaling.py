@@ -8,6 +8,7 @@ through a reduced operand, the base has been normalized, however the norm is spe
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from anyinit import _primitives as primitives
 from anyinit._graph import Node
@@ -31,24 +32,18 @@ def scaling(traits: Traits, node: Node, trait: Trait) -> Trait:
         moving = [operand for operand in moving if operand.role is Role.SIGNAL]
     if not moving or any(operand.base != moving[0].base for operand in moving):
         return trait
-    reduced = all(operand.reduced for operand in moving)
+    levels = [operand.reduced for operand in moving]
+    level = min(levels)
     degrees = [operand.degree for operand in moving]
     degree: float | None = degrees[0] if max(degrees) - min(degrees) < _TOLERANCE else None
     if name in ("mul", "div"):
-        left, right = (traits[value] for value in node.inputs)
-        sign = 1.0 if name == "mul" else -1.0
-        degree = sum(
-            factor * operand.degree
-            for factor, operand in ((1.0, left), (sign, right))
-            if operand in moving
-        )
-        mixed = len(moving) == 2 and any(m.reduced for m in moving) and not reduced
-        if mixed and abs(degree) < _TOLERANCE:
+        degree = _product_degree(traits, node, moving)
+        if max(levels) > level and abs(degree) < _TOLERANCE:
             return dataclasses.replace(trait, normalizes=moving[0].base, at_most=False)
-    elif name == "dot_general" and len(moving) == 2:
-        degree, reduced = (sum(degrees), True) if _pairs_elements(traits, node) else (None, False)
+    elif name in primitives.CONTRACTIONS and len(moving) == 2:
+        degree, level = (sum(degrees), level + 1) if _pairs_elements(traits, node) else (None, 0)
     elif name in primitives.REDUCTIONS:
-        reduced = True
+        level += 1
     elif name in primitives.HOMOGENEOUS_DEGREE:
         degree = degrees[0] * primitives.HOMOGENEOUS_DEGREE[name]
     elif name == "integer_pow":
@@ -57,16 +52,27 @@ def scaling(traits: Traits, node: Node, trait: Trait) -> Trait:
         exponent = traits.constant(node.inputs[1])
         degree = None if exponent is None else degrees[0] * exponent
     elif name in primitives.ADDITIONS:
-        degree = degree if reduced or _others_zero(traits, node) else None
+        degree = degree if level or _others_zero(traits, node) else None
     elif name in ("max", "min", "clamp"):
-        degree = degree if reduced else None
+        degree = degree if level else None
     elif name == "select_n":
-        degree = degree if reduced or not traits[node.inputs[0]].moves else None
+        degree = degree if level or not traits[node.inputs[0]].moves else None
     elif name not in primitives.IDENTITY | primitives.SHAPE | primitives.PICK | {"pad"}:
         degree = None
     if degree is None:
         return trait
-    return dataclasses.replace(trait, base=moving[0].base, degree=degree, reduced=reduced)
+    return dataclasses.replace(trait, base=moving[0].base, degree=degree, reduced=level)
+
+
+def _product_degree(traits: Traits, node: Node, moving: Sequence[Trait]) -> float:
+    """The degree of a product or quotient of powers of one base."""
+    left, right = (traits[value] for value in node.inputs)
+    sign = 1.0 if node.primitive == "mul" else -1.0
+    return sum(
+        factor * operand.degree
+        for factor, operand in ((1.0, left), (sign, right))
+        if any(operand is one for one in moving)
+    )
 
 
 def _others_zero(traits: Traits, node: Node) -> bool:
@@ -75,6 +81,10 @@ def _others_zero(traits: Traits, node: Node) -> bool:
 
 def _pairs_elements(traits: Traits, node: Node) -> bool:
     """Whether a contraction pairs a value with itself, as in a norm written by einsum."""
+    if node.primitive == "contract":
+        return True
+    if node.primitive != "dot_general":
+        return False
     (contract_left, contract_right), (batch_left, batch_right) = node.params["dimension_numbers"]
     return (
         traits[node.inputs[0]].origin == traits[node.inputs[1]].origin

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from anyinit import _primitives as primitives
 from anyinit._ancestry import find_ancestry
 from anyinit._findings import Reason
 from anyinit._graph import Graph
+from anyinit._lineage import multiples
 from anyinit._softcap import soft_cap
-from anyinit._sums import Residual, Sums, find_residuals, only_lookups, passes
-from anyinit._traits import Role, Source, Traits
+from anyinit._sums import Residual, Sums, find_residuals, only_lookups
+from anyinit._traits import Source, Traits
 from anyinit._uses import Meeting, Use, Uses, find_uses, squeezed_rank
 from anyinit._walk import Acts, Landing, Path, land
 
@@ -34,6 +34,7 @@ class Site:
         peers: the uses that meet this one in a sum of lookups, itself left out.
         additions: N, for a residual branch.
         coherent: how many of the N additions this weight's own terms serve.
+        output: the model's output that is read here, where that is what acts.
     """
 
     use: Use
@@ -49,10 +50,13 @@ class Site:
     peers: tuple[Use, ...]
     additions: int = 1
     coherent: int = 1
+    output: int | None = None
 
     @property
     def counted(self) -> bool:
         """Whether the constant factors count for the scale and the learning rate."""
+        if self.acts is Acts.NORMALIZATION:
+            return self.use.meeting is not Meeting.CONTRACTION
         return self.acts not in (Acts.RESIDUAL, Acts.PRODUCT)
 
     @property
@@ -87,7 +91,8 @@ def find_sites(graph: Graph, traits: Traits, outputs: frozenset[int]) -> Sites:
         outputs: the model's outputs that are logits or signals, scalar losses left out.
     """
     uses = find_uses(graph, traits)
-    sums = Sums(graph, traits, uses, find_ancestry(graph, traits))
+    lineage = multiples(graph, traits, uses.by_value.keys())
+    sums = Sums(graph, traits, uses, find_ancestry(graph, traits), lineage)
     residuals = dict(find_residuals(sums))
     fixed = dict(uses.fixed)
     found: list[tuple[Use, Landing]] = []
@@ -175,11 +180,8 @@ def _site(
     meeting = {value: sums.uses.by_value[value].meeting for value in terms if value is not None}
     table = use.meeting is not Meeting.CONTRACTION
     alike = [v for v, kind in meeting.items() if (kind is not Meeting.CONTRACTION) == table]
-    product = _contracted(sums, node.outputs[0]) if landing.acts is Acts.PRODUCT else None
+    product = node.outputs[0] if landing.acts is Acts.PRODUCT else None
     beyond = [] if product is None else land(sums, residuals, outputs, product, Path())
-    before = abs(_weight_factor(sums, use.weight))
-    if use.signal is not None:
-        before *= abs(_input_factor(sums, use, product_sites))
     return Site(
         use,
         landing.acts,
@@ -189,74 +191,28 @@ def _site(
         beyond[0].path.gain if beyond else 1.0,
         abs(landing.path.factor),
         landing.path.gain,
-        before,
+        _factor_before(sums, use, product_sites),
         max(len(alike), 1),
         tuple(sums.uses.by_value[v] for v in alike if v != use.value) if table else (),
         additions,
+        output=event.value if landing.acts is Acts.OUTPUT else None,
     )
 
 
-def _contracted(sums: Sums, value: int) -> int:
-    """The sum behind an elementwise product, if it is a contraction spelt by multiply and sum."""
-    consumers = sums.live_consumers(value)
-    if len(consumers) == 1 and sums.graph.nodes[consumers[0]].primitive == "reduce_sum":
-        return sums.graph.nodes[consumers[0]].outputs[0]
-    return value
-
-
-def _weight_factor(sums: Sums, value: int) -> float:
-    """Product of the constant factors between a weight's leaf and its use."""
-    factor = 1.0
-    while sums.graph.producers[value] >= 0:
-        node = sums.graph.nodes[sums.graph.producers[value]]
-        factor *= _own_factor(sums, node.index, value)
-        weights = [v for v in node.inputs if sums.traits[v].role is Role.WEIGHT]
-        if not weights:
-            break
-        value = weights[0]
-    return factor
-
-
-def _own_factor(sums: Sums, index: int, value: int) -> float:
-    """The constant factor that one node applies."""
-    node = sums.graph.nodes[index]
-    if node.primitive not in ("mul", "div"):
-        return 1.0
-    factor = 1.0
-    for position, other in enumerate(node.inputs):
-        constant = sums.traits.constant(other)
-        if constant is None or sums.traits[other].gain:
-            continue
-        factor *= constant if node.primitive == "mul" else (1 / constant if position else 1.0)
-    return factor
-
-
-def _input_factor(sums: Sums, use: Use, product_sites: set[tuple[int, int]]) -> float:
-    """Product of the constant factors on a use's input since its last nonlinear operation.
+def _factor_before(sums: Sums, use: Use, product_sites: set[tuple[int, int]]) -> float:
+    """Product of the constant factors on a use's weight, and on its input since it was made.
 
     A factor that already counts for the weight before it (that weight's site is this use) is not
     counted a second time.
     """
-    factor = 1.0
-    assert use.signal is not None
-    value = use.signal
-    while sums.graph.producers[value] >= 0 and value not in sums.uses.by_value:
-        node = sums.graph.nodes[sums.graph.producers[value]]
-        moving = [v for v in node.inputs if sums.traits[v].role is Role.SIGNAL]
-        goes_on = node.primitive in primitives.PICK or (
-            len(moving) == 1 and passes(sums.traits, node, moving[0])
-        )
-        if not goes_on or not moving:
-            break
-        if node.primitive == "select_n" and sums.traits[node.inputs[0]].role is Role.NOISE:
-            chosen = sums.traits.known[node.inputs[0]].astype(int)
-            factor *= float((chosen == node.inputs[1:].index(moving[0])).mean())
-        factor *= _own_factor(sums, node.index, value)
-        value = moving[0]
-    terms = [term.use for term in sums.terms(value)]
+    factor = sums.multiples[use.weight].factor
+    if use.signal is None:
+        return abs(factor)
+    entering = sums.multiples[use.signal]
+    terms = [term.use for term in sums.terms(entering.origin)]
     if any(term is not None and (use.node, term) in product_sites for term in terms):
-        return 1.0
-    return factor
+        return abs(factor)
+    return abs(factor * entering.factor)
 
 
 def _with_coherence(

@@ -56,7 +56,7 @@ def soft_cap(sums: Sums, start: int) -> SoftCap | None:
     if len(set(ends)) != 1 or ends[0] == start:
         return None
     value = ends[0]
-    if not _has_factor_behind(sums, value, inside):
+    if not _has_factor_behind(sums, start, value, inside):
         return None
     f = np.broadcast_to(np.asarray(inside[value], dtype=np.float64), _GRID.shape)
     low, left, middle, right, high = f[0], f[2], f[3], f[4], f[6]
@@ -70,11 +70,11 @@ def _first_consumer(sums: Sums, value: int) -> int:
     return min(sums.graph.consumers[value], default=len(sums.graph.nodes))
 
 
-def _has_factor_behind(sums: Sums, value: int, inside: dict[int, np.ndarray]) -> bool:
+def _has_factor_behind(sums: Sums, start: int, value: int, inside: dict[int, np.ndarray]) -> bool:
     """Whether the function ends in a constant factor."""
     while True:
         producer = sums.graph.producers[value]
-        if producer < 0:
+        if producer < 0 or value == start:
             return False
         node = sums.graph.nodes[producer]
         moving = [v for v in node.inputs if v in inside]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 
 from anyinit._graph import Graph
 from anyinit._propagate import Record, propagate
 from anyinit._sites import Site, Sites
+from anyinit._targets import deciding_sites, is_tied, wanted
 from anyinit._traits import Source, Traits
-from anyinit._uses import Meeting, Use
-from anyinit._walk import Acts
+from anyinit._uses import Use
 
 _PASSES = 32
 _SETTLED = 1e-3
@@ -42,24 +42,31 @@ class Solution:
     unsettled: float | None
 
 
-def deciding_sites(graph: Graph, sites: Sites) -> dict[Source, tuple[Site, ...]]:
-    """The sites that decide each source: for a tied table those of the output."""
-    by_source: dict[Source, list[Site]] = defaultdict(list)
-    for site in sites.sites:
-        for source in site.use.sources:
-            if source not in sites.fixed:
-                by_source[source].append(site)
-    chosen: dict[Source, tuple[Site, ...]] = {}
-    for source, found in by_source.items():
-        settled = [s for s in found if graph.nodes[s.use.node].last_step] or found
-        readouts = [
-            s
-            for s in settled
-            if s.use.meeting is Meeting.CONTRACTION and s.acts is not Acts.NORMALIZATION
-        ]
-        lookups = [s for s in settled if s.use.meeting is not Meeting.CONTRACTION]
-        chosen[source] = tuple(readouts or lookups or settled)
-    return chosen
+@dataclasses.dataclass(frozen=True)
+class _Problem:
+    """What has to be solved.
+
+    Arguments:
+        sites: all sites.
+        deciding: the sites that decide each planned source.
+        of_use: the sites of each use, by the use's value.
+        single: planned sources that are used once: their scale is set where they are used.
+        tied: planned sources that are looked up and contracted.
+    """
+
+    sites: Sites
+    deciding: Mapping[Source, tuple[Site, ...]]
+    of_use: Mapping[int, Sequence[Site]]
+    single: frozenset[Source]
+    tied: frozenset[Source]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Iterate:
+    """The numbers that passes change: scales of the sources, shares of the products."""
+
+    sigma: dict[Source, float]
+    shares: dict[int, float]
 
 
 def solve(
@@ -69,150 +76,149 @@ def solve(
     signals: Mapping[int, np.ndarray],
     drawn: Mapping[Source, np.ndarray],
 ) -> Solution:
-    """Iterate passes and scales until they settle."""
-    deciding = deciding_sites(graph, sites)
-    deciding = {source: found for source, found in deciding.items() if source not in drawn}
+    """Iterate passes and scales until they settle.
+
+    Arguments:
+        graph: the flattened model.
+        traits: what each value is.
+        sites: the sites of all weights.
+        signals: samples of the float inputs.
+        drawn: samples of the sources that keep their values.
+    """
+    problem = _problem(graph, sites, drawn)
+    iterate = _Iterate({}, {})
     uses = {use.node: use for use in sites.uses.scaled}
+    recorded = {s.value for s in sites.sites} | {
+        s.product for s in sites.sites if s.product is not None
+    }
+    kept = frozenset(s.value for s in sites.sites if s.output is not None)
+
+    def ask(use: Use, entering: float, weight: float) -> float:
+        return _set_where_used(problem, iterate, use, entering, weight)
+
+    change = math.inf
+    record = Record({}, {}, {}, set())
+    for count in range(_PASSES):
+        previous = dict(iterate.sigma)
+        record = propagate(graph, traits, signals, iterate.sigma, drawn, uses, ask, recorded, kept)
+        damping = 1.0 if count < _UNDAMPED else 0.5
+        change = max(
+            _rescale_shared(problem, iterate, record, damping),
+            _change(problem.single, previous, iterate.sigma),
+            _update_shares(sites, record, iterate.shares),
+        )
+        if change < _SETTLED:
+            break
+    return Solution(
+        iterate.sigma,
+        record,
+        iterate.shares,
+        problem.deciding,
+        _silent(problem, iterate, record),
+        change if change >= _SETTLED else None,
+    )
+
+
+def _problem(graph: Graph, sites: Sites, drawn: Mapping[Source, np.ndarray]) -> _Problem:
+    deciding = {
+        source: found
+        for source, found in deciding_sites(graph, sites).items()
+        if source not in drawn
+    }
     of_use: dict[int, list[Site]] = defaultdict(list)
     for site in sites.sites:
         of_use[site.use.value].append(site)
-    places: dict[Source, int] = defaultdict(int)
-    for use in sites.uses.scaled:
-        for source in use.sources:
-            places[source] += 1
-    single = {source for source in deciding if places[source] == 1}
-    tied = {source for source in deciding if _is_tied(sites, source)}
-    sigma: dict[Source, float] = {}
-    shares: dict[int, float] = {}
-    wanted = {s.value for s in sites.sites} | {
-        s.product for s in sites.sites if s.product is not None
-    }
-    by_value = {site.use.value: site for site in sites.sites}
+    places = Counter(source for use in sites.uses.scaled for source in use.sources)
+    return _Problem(
+        sites,
+        deciding,
+        of_use,
+        frozenset(source for source in deciding if places[source] == 1),
+        frozenset(source for source in deciding if is_tied(sites, source)),
+    )
 
-    def arrival(site: Site) -> float | None:
-        """What a tied table that is added to this lookup delivers; the lookup matches it."""
-        for peer in site.peers:
-            other = by_value.get(peer.value)
-            if other is not None and any(source in tied for source in peer.sources):
-                scale = math.prod(sigma.get(source, 1.0) ** 2 for source in peer.sources)
-                return scale * other.before**2 * other.path_gain
-        return None
 
-    def ask(use: Use, entering: float, weight: float) -> float:
-        sources = [source for source in use.sources if source in deciding]
-        if not sources:
-            return 1.0
-        ratio = _ratio(of_use[use.value], arrival, shares, entering, weight)
-        shared = not all(source in single for source in sources)
-        settled = any(source in sigma or source in tied for source in sources)
-        if ratio is None or (shared and settled):
-            for source in sources:
-                sigma.setdefault(source, 1.0)
-            return 1.0
+def _set_where_used(
+    problem: _Problem, iterate: _Iterate, use: Use, entering: float, weight: float
+) -> float:
+    """Give the sources of one use their scale; the factor by which its result changes."""
+    sources = [source for source in use.sources if source in problem.deciding]
+    if not sources:
+        return 1.0
+    ratio = _ratio(problem, iterate, problem.of_use[use.value], entering, weight)
+    shared = not all(source in problem.single for source in sources)
+    settled = any(source in iterate.sigma or source in problem.tied for source in sources)
+    if ratio is None or (shared and settled):
         for source in sources:
-            sigma[source] = sigma.get(source, 1.0) * float(ratio ** (1 / len(sources)))
-        return ratio
+            iterate.sigma.setdefault(source, 1.0)
+        return 1.0
+    for source in sources:
+        iterate.sigma[source] = iterate.sigma.get(source, 1.0) * ratio ** (1 / len(sources))
+    return ratio
 
-    unsettled: float | None = None
-    record = Record({}, {}, {}, set())
-    for count in range(_PASSES):
-        previous = dict(sigma)
-        record = propagate(
-            graph, traits, signals, sigma, drawn, uses, ask, wanted, frozenset(graph.outputs)
-        )
-        asked = _shared_asks(deciding, single, sigma, record, arrival, shares)
-        damping = 1.0 if count < _UNDAMPED else 0.5
-        change = 0.0
-        for source, ratio in asked.items():
-            sigma[source] *= ratio**damping
-            change = max(change, abs(math.log(ratio)) * damping)
-        for source in single & previous.keys():
-            change = max(change, abs(math.log(sigma[source] / previous[source])))
-        change = max(change, _update_shares(sites, record, shares))
-        unsettled = change
-        if change < _SETTLED:
-            unsettled = None
-            break
-    silent = frozenset(
+
+def _rescale_shared(problem: _Problem, iterate: _Iterate, record: Record, damping: float) -> float:
+    """Give weights with several uses what these ask for after a pass; the largest change."""
+    change = 0.0
+    for source, found in problem.deciding.items():
+        if source in problem.single or source not in iterate.sigma:
+            continue
+        logs = []
+        for site in found:
+            entering, weight = record.asked.get(site.use.value, (0.0, 0.0))
+            ratio = _ratio(problem, iterate, [site], entering, weight)
+            if ratio is not None:
+                logs.append(math.log(ratio) / len(site.use.sources))
+        if logs:
+            step = damping * sum(logs) / len(logs)
+            iterate.sigma[source] *= math.exp(step)
+            change = max(change, abs(step))
+    return change
+
+
+def _change(
+    sources: Set[Source], before: Mapping[Source, float], after: Mapping[Source, float]
+) -> float:
+    """The largest relative change of the sources that had a scale before."""
+    logs = [abs(math.log(after[s] / before[s])) for s in sources if s in before]
+    return max(logs, default=0.0)
+
+
+def _silent(problem: _Problem, iterate: _Iterate, record: Record) -> frozenset[Source]:
+    """Sources of which nothing is asked: what enters or what acts on them is zero."""
+    return frozenset(
         source
-        for source, found in deciding.items()
-        if all(_wanted(site, shares, None) is None for site in found)
+        for source, found in problem.deciding.items()
+        if all(wanted(site, iterate.shares, None) is None for site in found)
         or all(record.asked.get(s.use.value, (0.0, 0.0))[0] <= 0.0 for s in found)
     )
-    return Solution(sigma, record, shares, deciding, silent, unsettled)
-
-
-def _is_tied(sites: Sites, source: Source) -> bool:
-    meetings = {site.use.meeting for site in sites.sites if source in site.use.sources}
-    return Meeting.CONTRACTION in meetings and len(meetings) > 1
-
-
-def target(site: Site, shares: Mapping[int, float]) -> float:
-    """The target to report: the second moment wanted where the site's row of the rules says so."""
-    share = 1.0 / site.terms
-    if site.acts is Acts.RESIDUAL:
-        attenuation = site.path_gain * site.before**2
-        whole = 1.0 if attenuation <= 0 else min(1.0, 1.0 / (site.additions * attenuation))
-        return whole * share / site.coherent
-    if site.acts is Acts.PRODUCT:
-        return share * shares.get(site.product or 0, 1.0)
-    return share
-
-
-def _wanted(site: Site, shares: Mapping[int, float], arrival: float | None) -> float | None:
-    goal = target(site, shares)
-    inside = site.before**2
-    if site.acts is Acts.RESIDUAL:
-        return goal * inside if inside > 0 else None
-    if site.acts is Acts.PRODUCT:
-        rest = site.path_gain / site.path_factor**2 if site.path_factor else 0.0
-        return goal * inside / rest if rest > 0 and inside > 0 else None
-    if site.path_gain <= 0:
-        return None
-    return (goal if arrival is None else arrival) / site.path_gain
 
 
 def _ratio(
+    problem: _Problem,
+    iterate: _Iterate,
     sites: Sequence[Site],
-    arrival: Callable[[Site], float | None],
-    shares: Mapping[int, float],
     entering: float,
     weight: float,
 ) -> float | None:
     """Factor on the weight's scale that one use asks for: the geometric mean over its sites."""
     logs = []
     for site in sites:
-        wanted = _wanted(site, shares, arrival(site))
+        moment = wanted(site, iterate.shares, _arrival(problem, iterate, site))
         present = site.use.fan * entering * weight
-        if wanted is not None and wanted > 0 and present > 0:
-            logs.append(0.5 * math.log(wanted / present))
+        if moment is not None and moment > 0 and present > 0:
+            logs.append(0.5 * math.log(moment / present))
     return math.exp(sum(logs) / len(logs)) if logs else None
 
 
-def _shared_asks(
-    deciding: Mapping[Source, tuple[Site, ...]],
-    single: set[Source],
-    sigma: Mapping[Source, float],
-    record: Record,
-    arrival: Callable[[Site], float | None],
-    shares: Mapping[int, float],
-) -> dict[Source, float]:
-    """What weights with several uses ask for after a pass."""
-    ratios = {}
-    for source, found in deciding.items():
-        if source in single or source not in sigma:
-            continue
-        logs = []
-        for site in found:
-            if site.use.value not in record.asked:
-                continue
-            entering, weight = record.asked[site.use.value]
-            ratio = _ratio([site], arrival, shares, entering, weight)
-            if ratio is not None:
-                logs.append(math.log(ratio) / len(site.use.sources))
-        if logs:
-            ratios[source] = math.exp(sum(logs) / len(logs))
-    return ratios
+def _arrival(problem: _Problem, iterate: _Iterate, site: Site) -> float | None:
+    """What a tied table that is added to this lookup delivers; the lookup matches it."""
+    for peer in site.peers:
+        if any(source in problem.tied for source in peer.sources):
+            scale = math.prod(iterate.sigma.get(source, 1.0) ** 2 for source in peer.sources)
+            other = problem.of_use[peer.value][0]
+            return scale * other.before**2 * other.path_gain
+    return None
 
 
 def _update_shares(sites: Sites, record: Record, shares: dict[int, float]) -> float:
@@ -231,19 +237,3 @@ def _update_shares(sites: Sites, record: Record, shares: dict[int, float]) -> fl
         shares[product] = new = min(1.0, whole ** (-1.0 / count)) if whole > 0 else 1.0
         change = max(change, abs(math.log(new / old)))
     return change
-
-
-def role_names(sites: Sites, source: Source, outputs_of: set[Acts]) -> tuple[str, ...]:
-    """The roles of a source: what the model does with it."""
-    roles = []
-    for site in sites.sites:
-        if source not in site.use.sources:
-            continue
-        if site.use.meeting is not Meeting.CONTRACTION:
-            roles.append("lookup")
-        elif site.acts in outputs_of:
-            roles.append("readout")
-        else:
-            roles.append("kernel")
-    order = {"lookup": 0, "kernel": 1, "readout": 2}
-    return tuple(sorted(dict.fromkeys(roles), key=order.__getitem__))

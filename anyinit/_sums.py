@@ -8,11 +8,12 @@ is an addition to a residual stream: the ancestor is the stream, the other a bra
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from anyinit import _primitives as primitives
 from anyinit._ancestry import Ancestry
 from anyinit._graph import Graph, Node
+from anyinit._lineage import Multiple, passes
 from anyinit._traits import Role, Traits
 from anyinit._uses import Meeting, Uses
 
@@ -63,6 +64,7 @@ class Sums:
     traits: Traits
     uses: Uses
     ancestry: Ancestry
+    multiples: Sequence[Multiple]
 
     def root(self, value: int) -> int:
         """The value of the whole sum that a sum belongs to."""
@@ -126,20 +128,6 @@ class Sums:
             value = moving[0]
         return True
 
-    def origin(self, value: int) -> int:
-        """Walk back through factors, layout and dropout to where a value was made."""
-        while True:
-            producer = self.graph.producers[value]
-            if producer < 0 or value in self.uses.by_value:
-                return value
-            node = self.graph.nodes[producer]
-            moving = [v for v in node.inputs if self.traits[v].role is Role.SIGNAL]
-            if len(moving) != 1 or not (
-                passes(self.traits, node, moving[0]) or is_sum(self.traits, node)
-            ):
-                return value
-            value = moving[0]
-
     def stream_of(self, root: int) -> tuple[int, frozenset[int], tuple[Term, ...]] | None:
         """The stream and the branches of a sum, if one of its terms leads to another."""
         terms = self.terms(root)
@@ -161,22 +149,6 @@ def is_sum(traits: Traits, node: Node) -> bool:
     return node.primitive in primitives.ADDITIONS and len(moving) == len(node.inputs)
 
 
-def passes(traits: Traits, node: Node, value: int) -> bool:
-    """Whether a node hands a value on through a constant factor, a mask, a bias or layout."""
-    name = node.primitive
-    others = [v for v in node.inputs if v != value]
-    if name in primitives.IDENTITY | primitives.SHAPE | {"neg", "pad"}:
-        return node.inputs[0] == value
-    still = all(not traits[v].moves for v in others)
-    if name == "div":
-        return still and node.inputs[0] == value
-    if name == "select_n":
-        return still and value in node.inputs[1:]
-    if name in primitives.ADDITIONS:
-        return all(traits[v].role is not Role.SIGNAL for v in others)
-    return name == "mul" and still
-
-
 def find_residuals(sums: Sums) -> Mapping[int, Residual]:
     """Every addition to a residual stream, by the value of the sum."""
     found: dict[int, tuple[int, frozenset[int], tuple[Term, ...]]] = {}
@@ -192,7 +164,9 @@ def find_residuals(sums: Sums) -> Mapping[int, Residual]:
     before: dict[int, int | None] = {}
     depth: dict[int, int] = {}
     for root in sorted(found):
-        previous = _previous(sums, found, found[root][0])
+        # A stream is a multiple of the sum that it begins with, or of something else.
+        origin = sums.multiples[found[root][0]].origin
+        previous = origin if origin in found else None
         before[root] = previous
         depth[root] = 1 if previous is None else depth[previous] + 1
     total: dict[int, int] = {}
@@ -209,27 +183,6 @@ def find_residuals(sums: Sums) -> Mapping[int, Residual]:
         root: Residual(root, stream, chain, branches, total[root], start[root])
         for root, (stream, chain, branches) in found.items()
     }
-
-
-def _previous(sums: Sums, found: Mapping[int, object], stream: int) -> int | None:
-    """The earlier addition whose sum this stream is."""
-    value = stream
-    while True:
-        if value in found:
-            return value
-        producer = sums.graph.producers[value]
-        if producer < 0:
-            return None
-        node = sums.graph.nodes[producer]
-        moving = [
-            v
-            for v in node.inputs
-            if sums.traits[v].role is Role.SIGNAL and not sums.traits[v].silent
-        ]
-        silent_sum = is_sum(sums.traits, node)
-        if len(moving) != 1 or not (silent_sum or passes(sums.traits, node, moving[0])):
-            return None
-        value = moving[0]
 
 
 def only_lookups(sums: Sums, root: int) -> bool:

@@ -38,7 +38,7 @@ class Trait:
         origin: the value this one equals up to dtype, shape and broadcasting.
         base: the value this one is a homogeneous function of.
         degree: its degree: multiplying ``base`` by s > 0 multiplies this by s^degree.
-        reduced: whether a reduction over an axis lies between ``base`` and this.
+        reduced: number of reductions over axes between ``base`` and this.
         sources: for a WEIGHT or DERIVED value, the drawn leaves: (argument, item or None).
         normalizes: the base that this value's node has just made scale-free, if any.
         shifted: the origin this one equals up to a statistic of it that was added.
@@ -57,7 +57,7 @@ class Trait:
     origin: int
     base: int
     degree: float = 1.0
-    reduced: bool = False
+    reduced: int = 0
     sources: tuple[Source, ...] = ()
     normalizes: int | None = None
     shifted: int | None = None
@@ -90,11 +90,13 @@ class Argument:
         role: KNOWN (a constant parameter), WEIGHT (drawn), OPAQUE, NOISE or SIGNAL.
         samples: the numbers of a KNOWN argument.
         gain: whether it is a constant parameter with more than one element.
+        array: the whole array of a KNOWN argument, where it is small and not uniform.
     """
 
     role: Role
     samples: np.ndarray | None = None
     gain: bool = False
+    array: np.ndarray | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -124,7 +124,7 @@ def _use(graph: Graph, traits: Traits, node: Node, weight: int) -> Use | Reason:
             return Reason.UNPLANNED
         return Use(node.index, Meeting.LOOKUP, weight, None, value, sources, 1.0)
     if name == "mul" and others:
-        return _multiplied(graph, traits, node, weight, others[0])
+        return Reason.GAIN
     if name in primitives.ADDITIONS:
         return Use(node.index, Meeting.ADDED, weight, None, weight, sources, 1.0)
     if name in primitives.JOIN or name == "select_n":
@@ -132,48 +132,6 @@ def _use(graph: Graph, traits: Traits, node: Node, weight: int) -> Use | Reason:
     if name in primitives.CONTRACTIONS:
         return Reason.UNPLANNED
     return Reason.GAIN if squeezed_rank(graph, weight) <= 1 else Reason.NONLINEAR
-
-
-def _multiplied(graph: Graph, traits: Traits, node: Node, weight: int, signal: int) -> Use | Reason:
-    """A product followed by a sum over the axes along which both vary is a contraction."""
-    value = node.outputs[0]
-    while len(graph.consumers[value]) == 1:
-        consumer = graph.nodes[graph.consumers[value][0]]
-        if consumer.primitive in primitives.IDENTITY:
-            value = consumer.outputs[0]
-            continue
-        if consumer.primitive != "reduce_sum":
-            break
-        axes = consumer.params["axes"]
-        varying = [axis for axis in axes if _varies(graph, weight, axis, node)]
-        if not varying:
-            break
-        shape = graph.shapes[node.outputs[0]]
-        fan = 1.0
-        for axis in axes:
-            fan *= shape[axis]
-        result = consumer.outputs[0]
-        kind = Meeting.LOOKUP if traits[signal].one_hot else Meeting.CONTRACTION
-        if kind is Meeting.LOOKUP:
-            return Use(node.index, kind, weight, None, result, traits[weight].sources, 1.0)
-        return Use(node.index, kind, weight, signal, result, traits[weight].sources, fan)
-    return Reason.GAIN
-
-
-def _varies(graph: Graph, weight: int, axis: int, node: Node) -> bool:
-    """Whether a factor of an elementwise product differs along an axis of the product."""
-    value, position = weight, axis
-    while True:
-        producer = graph.producers[value]
-        if graph.shapes[value][position] == 1:
-            return False
-        if producer < 0 or graph.nodes[producer].primitive != "broadcast_in_dim":
-            return True
-        dimensions = graph.nodes[producer].params["broadcast_dimensions"]
-        if position not in dimensions:
-            return False
-        position = list(dimensions).index(position)
-        value = graph.nodes[producer].inputs[0]
 
 
 def squeezed_rank(graph: Graph, value: int) -> int:

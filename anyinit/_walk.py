@@ -17,10 +17,11 @@ import numpy as np
 
 from anyinit import _primitives as primitives
 from anyinit._graph import Node
+from anyinit._lineage import constant_factor, kept_share
 from anyinit._rules.linear import averages
-from anyinit._signal import mean_and_variance, moment
+from anyinit._signal import moment
 from anyinit._sums import Residual, Sums, is_sum
-from anyinit._traits import Role
+from anyinit._traits import Role, Trait
 
 
 class Acts(enum.Enum):
@@ -101,6 +102,8 @@ def land(
     if not sweep.events:
         return []
     last = _common(sweep, start)
+    while statistic := _statistic_in(sums, sweep, last):
+        last = statistic
     picks = [sums.graph.nodes[n] for n in sums.live_consumers(last)]
     split = [node for node in picks if node.primitive in primitives.PICK]
     if len({event.node for event in sweep.events}) > 1 and len(split) == len(picks) and split:
@@ -115,6 +118,18 @@ def land(
     order = list(Acts)
     events = sorted(sweep.events, key=lambda event: order.index(event.acts))
     return [Landing(events[0].acts, last, sweep.paths[last], tuple(events))]
+
+
+def _statistic_in(sums: Sums, sweep: _Sweep, value: int) -> int | None:
+    """The value that forks into a statistic which a later one contains: x, for x − mean(x)."""
+    producer = sums.graph.producers[value]
+    if not sweep.parents.get(value) or producer < 0:
+        return None
+    inputs = sums.graph.nodes[producer].inputs
+    if sums.traits[value].log_sum_of is not None:
+        # The statistic of a log-softmax is not walked.
+        return next((v for v in inputs if v in sweep.paths), None)
+    return next((sweep.inner[v] for v in inputs if v in sweep.inner), None)
 
 
 def _sweep(
@@ -154,7 +169,7 @@ def _step(
     event = _event(sums, residuals, sweep, node, reached, inside)
     if event is not None:
         acts, residual = event
-        for value in reached or [sweep.inner[value] for value in inside]:
+        for value in dict.fromkeys([*reached, *(sweep.inner[value] for value in inside)]):
             sweep.events.append(Event(acts, node.index, value, residual))
         return
     for value in node.outputs:
@@ -199,6 +214,8 @@ def _event(
     if name in primitives.ADDITIONS:
         return _added(sums, residuals, node, reached, inside, same_base)
     if name in primitives.CONTRACTIONS:
+        if not reached and _is_pooled(traits[walked]):
+            return Acts.POOLING, None
         return _contracted(sums, node, walked, moving, same_base)
     if not reached:
         # A statistic goes on as long as it scales with the walked value.
@@ -206,8 +223,7 @@ def _event(
             return None
         if name in primitives.IDENTITY | primitives.SHAPE:
             return None
-        linear = traits[walked].reduced and traits[walked].degree == 1.0
-        return (Acts.POOLING if linear and traits[walked].sum_of else Acts.NONLINEARITY), None
+        return (Acts.POOLING if _is_pooled(traits[walked]) else Acts.NONLINEARITY), None
     if name in primitives.IDENTITY | primitives.SHAPE | primitives.PICK | {"neg"}:
         return (Acts.NONLINEARITY, None) if walked != node.inputs[0] else None
     if name in primitives.JOIN:
@@ -234,6 +250,11 @@ def _event(
     if same_base and name not in primitives.EXTREMES:
         return None
     return Acts.NONLINEARITY, None
+
+
+def _is_pooled(trait: Trait) -> bool:
+    """Whether a statistic scales as what it was computed from: a sum, a mean or an extreme."""
+    return trait.reduced > 0 and trait.degree == 1.0
 
 
 def _added(
@@ -298,7 +319,9 @@ def _passed(sums: Sums, sweep: _Sweep, node: Node, reached: list[int], value: in
     if name in primitives.ADDITIONS:
         return _merged(sums, sweep, node, reached, paths)
     if name == "select_n":
-        return _selected(sums, node, reached[0], path)
+        # Under a dropout mask the kept share belongs to the moment, too.
+        share = kept_share(sums.traits, node, reached[0])
+        return dataclasses.replace(path, factor=path.factor * share, gain=path.gain * share)
     if name not in ("mul", "div"):
         return path
     for other in node.inputs:
@@ -323,16 +346,6 @@ def _merged(sums: Sums, sweep: _Sweep, node: Node, reached: list[int], paths: li
     return dataclasses.replace(left, factor=factor, gain=scale * factor**2)
 
 
-def _selected(sums: Sums, node: Node, value: int, path: Path) -> Path:
-    """Under a dropout mask the kept share belongs to the moment, not to the factor."""
-    predicate = node.inputs[0]
-    if sums.traits[predicate].role is not Role.NOISE:
-        return path
-    chosen = sums.traits.known[predicate].astype(np.int64)
-    share = float(np.mean(chosen == node.inputs[1:].index(value)))
-    return dataclasses.replace(path, factor=path.factor * share, gain=path.gain * share)
-
-
 def _multiplied(sums: Sums, node: Node, other: int, path: Path) -> Path:
     trait = sums.traits[other]
     if trait.moves or trait.role is Role.OPAQUE:
@@ -341,12 +354,9 @@ def _multiplied(sums: Sums, node: Node, other: int, path: Path) -> Path:
     if node.primitive == "div":
         with np.errstate(all="ignore"):
             numbers = 1.0 / numbers.astype(np.float64)
-    constant = sums.traits.constant(other)
-    if constant is not None and not trait.gain:
-        return path.scaled(float(numbers))
-    mean, _ = mean_and_variance(numbers)
-    factor = path.factor * (mean if trait.role is Role.NOISE else 1.0)
-    return dataclasses.replace(path, factor=factor, gain=path.gain * moment(numbers))
+    factor = constant_factor(sums.traits, other)
+    factor = 1.0 / factor if node.primitive == "div" and factor else factor
+    return dataclasses.replace(path, factor=path.factor * factor, gain=path.gain * moment(numbers))
 
 
 def _common(sweep: _Sweep, start: int) -> int:

@@ -7,23 +7,10 @@ os.environ["XLA_FLAGS"] = (
     f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8".strip()
 )
 
-import pathlib
 from collections.abc import Iterator
 
 import jax
 import pytest
-
-KNOWN_GAPS = pathlib.Path(__file__).parent / "known_gaps.txt"
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Expect the tests listed in ``known_gaps.txt`` to fail: what the analysis lacks so far."""
-    lines = KNOWN_GAPS.read_text(encoding="utf-8").splitlines()
-    gaps = {line.strip() for line in lines if line.strip() and not line.startswith("#")}
-    for item in items:
-        if item.nodeid in gaps:
-            item.add_marker(pytest.mark.xfail(reason="a known gap", strict=False))
-
 
 @pytest.fixture(autouse=True)
 def strict_promotion(request: pytest.FixtureRequest) -> Iterator[None]:

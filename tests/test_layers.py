@@ -41,7 +41,9 @@ def assert_ones(measured: dict[str, float], tolerance: float = 0.15) -> None:
 
 @pytest.mark.parametrize("name", list(VECTORS))
 def test_pre_activations(name: str) -> None:
-    assert_ones(moments(Net(VECTORS[name]), SEEDS, vectors))
+    # Narrow layers without a norm scatter: each multiplies the signal by 1 ± √(5 / width).
+    seeds = 24 if name == "products_of_every_spelling" else SEEDS
+    assert_ones(moments(Net(VECTORS[name]), seeds, vectors))
 
 
 @pytest.mark.parametrize("name", list(IMAGES))
@@ -162,11 +164,12 @@ def test_float_input_counts_as_unit_normal_whatever_its_values() -> None:
 
 def test_rows_come_in_the_order_of_use() -> None:
     plan = anyinit.flax.plan(Net(VECTORS["sequential"]), *vectors(0))
-    assert [row.path.split("/")[-2] for row in plan.weights] == ["layers_0", "layers_2", "layers_4"]
+    assert [row.path.split("/")[-2] for row in plan.weights] == ["Dense_0", "Dense_1", "Dense_2"]
 
 
 def test_row_names_its_site_and_the_models_line() -> None:
     planned = rows(anyinit.flax.plan(Net(VECTORS["dense"]), *vectors(0)))
-    assert planned["Dense_0/kernel"].site == "nonlinearity"
-    assert planned["Dense_1/kernel"].site == "output"
-    assert planned["Dense_0/kernel"].where.startswith("layers.py:")
+    # Python makes the outer of two nested calls first.
+    assert planned["Dense_1/kernel"].site == "nonlinearity"
+    assert planned["Dense_0/kernel"].site == "output"
+    assert all(row.where.startswith("layers.py:") for row in planned.values())

@@ -122,7 +122,7 @@ def test_findings_show_where() -> None:
 
 def test_initial_loss_and_own_token() -> None:
     text = " ".join(str(scaled_logits(vocab=50_304, d=256)).split())
-    assert "Initial cross-entropy: 11.33 nats" in text
+    assert "Initial cross-entropy: 14.45 nats = 11.33 + 3.12: ln V" in text
     assert "ln 50304 + 1/2" in text
     assert "Tied table wte/embedding: its lookup arrives with E[x²] = 1" in text
     assert "the token that was looked up is about 14.4" in text

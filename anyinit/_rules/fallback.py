@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend import core as jex_core
 
 from anyinit import _primitives as primitives
+from anyinit._equation import run_equation
 from anyinit._graph import Graph, Node
 from anyinit._signal import SAMPLES, moment, normal_atom, permutation, spread, uniform_atom
 
@@ -40,8 +39,7 @@ def evaluate_equation(
         for value, array in zip(node.inputs, arrays, strict=True)
     ]
     try:
-        with jax.ensure_compile_time_eval(), jax.default_device(jax.devices("cpu")[0]):
-            results = _run(equation, arrays, bind=elementwise)
+        results = run_equation(equation, arrays)
     except Exception:
         # Whatever an unknown primitive raises on made-up numbers means one thing here:
         # it cannot be evaluated. The caller reports it by name.
@@ -73,26 +71,6 @@ def _array(graph: Graph, value: int, samples: np.ndarray, position: int) -> np.n
         return np.broadcast_to(samples, shape)
     size = int(np.prod(shape, dtype=np.int64))
     return samples[np.resize(permutation(position, value), size)].reshape(shape)
-
-
-def _run(equation: Any, arrays: list[np.ndarray], bind: bool) -> list[np.ndarray]:
-    """Run an equation by binding its primitive, or as a jaxpr of its own."""
-    if bind:
-        bound = equation.primitive.bind(*arrays, **equation.params)
-        results = bound if equation.primitive.multiple_results else [bound]
-    else:
-        atoms = equation.invars
-        given = {
-            atom: array
-            for atom, array in zip(atoms, arrays, strict=True)
-            if not isinstance(atom, jex_core.Literal)
-        }
-        outvars = [jex_core.Var(var.aval) for var in equation.outvars]
-        jaxpr = jex_core.Jaxpr(
-            (), list(given), outvars, [equation.replace(outvars=outvars)], equation.effects
-        )
-        results = jax.core.eval_jaxpr(jaxpr, (), *given.values())
-    return [np.asarray(result) for result in results]
 
 
 def _samples(array: np.ndarray, value: int) -> np.ndarray:

@@ -73,6 +73,8 @@ def _update(
     below, above = traits[whole], traits[part]
     if above.moves and not below.moves and numbers[0].ndim == 0:
         return [numbers[position]]
+    if below.moves and not above.moves and numbers[position].ndim == 0:
+        return [numbers[0]]
     inside = float(graph.size(part))
     shares = [max(float(graph.size(whole)) - inside, 0.0), inside]
     return [mixture([numbers[0], numbers[position]], shares, *node.outputs)]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from anyinit._contraction import fan_in, pairs_all
+from anyinit._contraction import contracted_axes, fan_in, pairs_all
 from anyinit._graph import Graph, Node
 from anyinit._rules.reduce import sum_of_terms
 from anyinit._signal import mean_and_variance, moment, normal, normal_atom, reshuffle
@@ -28,9 +28,10 @@ def _contract(
                 return [reshuffle(other, *node.outputs)]
             return [_shrunk(numbers[position], other, fan_in(graph, node), node)]
     count = fan_in(graph, node)
-    if traits_left.moves and traits_right.moves and pairs_all(graph, node):
+    weighted = Role.WEIGHT in (traits_left.role, traits_right.role)
+    if not weighted and traits_left.moves and traits_right.moves and pairs_all(graph, node):
         return [sum_of_terms(left * right, count, *node.outputs)]
-    if Role.WEIGHT in (traits_left.role, traits_right.role):
+    if weighted:
         scale = math.sqrt(count * moment(left) * moment(right))
         return [scale * normal_atom(*node.outputs) if scale > 0 else np.asarray(0.0)]
     (mean_left, var_left), (mean_right, var_right) = map(mean_and_variance, (left, right))
@@ -52,10 +53,8 @@ def averages(graph: Graph, traits: Traits, node: Node, position: int) -> bool:
     axes = traits[node.inputs[position]].convex
     if axes is None:
         return False
-    if node.primitive != "dot_general" or not axes:
-        return True
-    contracted = node.params["dimension_numbers"][0][position]
-    return any(axis in contracted for axis in axes)
+    contracted = contracted_axes(node, position)
+    return contracted is None or not axes or any(axis in contracted for axis in axes)
 
 
 def _gather(
@@ -69,6 +68,7 @@ def _gather(
 
 RULES = {
     "dot_general": _contract,
+    "contract": _contract,
     "conv_general_dilated": _contract,
     "gather": _gather,
 }

@@ -1,0 +1,69 @@
+"""What the entry points of every framework check of their arguments before an analysis."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+
+def check_moment(value: Any) -> None:
+    """Refuse an ``input_moment`` that is no second moment."""
+    valid = isinstance(value, (int, float)) and 0 < value < float("inf")
+    if not valid:
+        raise ValueError(
+            f"input_moment={value!r} is no second moment: expected a positive finite number, "
+            "E[x²] of one element of the float inputs."
+        )
+
+
+def check_inputs(arrays: Sequence[jax.ShapeDtypeStruct]) -> None:
+    """Refuse inputs without elements."""
+    for array in arrays:
+        if 0 in array.shape and jnp.issubdtype(array.dtype, jnp.inexact):
+            raise ValueError(
+                f"An input has no elements: got shape {array.shape}, expected every axis to be "
+                "at least 1. Pass an input of the shape that the model is used with."
+            )
+
+
+def selection(
+    names: Sequence[str], only: str | Sequence[str] | None, skip: str | Sequence[str] | None
+) -> Callable[[str], bool]:
+    """Whether a path is to be scaled, from the caller's patterns.
+
+    Arguments:
+        names: paths of the drawn weights.
+        only: patterns of the weights to scale; ``None`` for all.
+        skip: patterns of the weights to leave as drawn.
+
+    Raises:
+        ValueError: a pattern matches no drawn weight.
+    """
+    included = _patterns("only", only, names)
+    excluded = _patterns("skip", skip, names)
+
+    def chosen(name: str) -> bool:
+        wanted = only is None or any(fnmatch.fnmatchcase(name, p) for p in included)
+        return wanted and not any(fnmatch.fnmatchcase(name, p) for p in excluded)
+
+    return chosen
+
+
+def _patterns(
+    option: str, given: str | Sequence[str] | None, names: Sequence[str]
+) -> tuple[str, ...]:
+    if given is None:
+        return ()
+    patterns = (given,) if isinstance(given, str) else tuple(given)
+    for pattern in patterns:
+        if not any(fnmatch.fnmatchcase(name, pattern) for name in names):
+            listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+            raise ValueError(
+                f"{option}={pattern!r} matches no drawn weight. The drawn weights are: {listed}. "
+                "Patterns are matched against whole paths; * matches anything."
+            )
+    return patterns

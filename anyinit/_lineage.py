@@ -1,0 +1,123 @@
+"""What each value is a multiple of: the constant factor since the last value made otherwise.
+
+Half of h, minus h, h / 16 + h / 16 and h after dropout are all multiples of h. One forward pass
+says of every value which one it is a multiple of, and by how much.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence, Set
+
+import numpy as np
+
+from anyinit import _primitives as primitives
+from anyinit._graph import Graph, Node
+from anyinit._traits import Role, Traits
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Multiple:
+    """A value as a multiple of an earlier one.
+
+    Arguments:
+        origin: the earlier value.
+        factor: by how much, with its sign; under dropout, the mean factor.
+        view: which slices were taken: only equal views of one value add in step.
+    """
+
+    origin: int
+    factor: float = 1.0
+    view: int = 0
+
+
+def multiples(graph: Graph, traits: Traits, products: Set[int]) -> Sequence[Multiple]:
+    """Every value of a graph as a multiple of an earlier one.
+
+    Arguments:
+        graph: the flattened model.
+        traits: what each value is.
+        products: values that begin a line of their own: products of weights and signals.
+    """
+    found = [Multiple(value) for value in range(len(graph.shapes))]
+    for node in graph.nodes:
+        for position, value in enumerate(node.outputs):
+            if value not in products:
+                found[value] = _multiple(graph, traits, found, node, position)
+    return found
+
+
+def _multiple(
+    graph: Graph, traits: Traits, found: Sequence[Multiple], node: Node, position: int
+) -> Multiple:
+    value = node.outputs[position]
+    role = traits[value].role
+    if role not in (Role.WEIGHT, Role.SIGNAL):
+        return Multiple(value)
+    moving = [v for v in node.inputs if traits[v].role is role and not traits[v].silent]
+    if node.primitive in primitives.ADDITIONS and len(moving) == 2:
+        left, right = (found[v] for v in node.inputs)
+        if (left.origin, left.view) != (right.origin, right.view):
+            return Multiple(value)
+        sign = -1.0 if node.primitive == "sub" else 1.0
+        return dataclasses.replace(left, factor=left.factor + sign * right.factor)
+    if not moving:
+        return Multiple(value)
+    before = found[moving[0]]
+    if node.primitive in primitives.PICK:
+        return dataclasses.replace(before, view=hash((before.view, node.index, position)))
+    if role is Role.WEIGHT and node.primitive in primitives.JOIN:
+        return before
+    if len(moving) > 1 or not passes(traits, node, moving[0]):
+        return Multiple(value)
+    factor = before.factor * own_factor(traits, node, moving[0])
+    return dataclasses.replace(before, factor=factor)
+
+
+def passes(traits: Traits, node: Node, value: int) -> bool:
+    """Whether a node hands a value on through a constant factor, a mask, a bias or layout."""
+    name = node.primitive
+    others = [v for v in node.inputs if v != value]
+    if name in primitives.IDENTITY | primitives.SHAPE | {"neg", "pad"}:
+        return node.inputs[0] == value
+    still = all(not traits[v].moves for v in others)
+    if name == "div":
+        return still and node.inputs[0] == value
+    if name == "select_n":
+        return still and value in node.inputs[1:]
+    if name in primitives.ADDITIONS:
+        return all(traits[v].role is not Role.SIGNAL or traits[v].silent for v in others)
+    return name == "mul" and still and node.inputs.count(value) == 1
+
+
+def own_factor(traits: Traits, node: Node, value: int) -> float:
+    """The constant factor that a node applies to a value that it passes on."""
+    if node.primitive == "neg" or (node.primitive == "sub" and node.inputs[1] == value):
+        return -1.0
+    if node.primitive == "select_n":
+        return kept_share(traits, node, value)
+    if node.primitive not in ("mul", "div"):
+        return 1.0
+    factor = 1.0
+    for other in node.inputs:
+        if other != value:
+            factor *= constant_factor(traits, other)
+    return 1.0 / factor if node.primitive == "div" and factor else factor
+
+
+def constant_factor(traits: Traits, value: int) -> float:
+    """The number that a value multiplies by: gains and unknown numbers count as one."""
+    trait = traits[value]
+    if trait.role is Role.NOISE:
+        return float(np.mean(traits.known[value]))
+    constant = traits.constant(value)
+    return 1.0 if constant is None or trait.gain else constant
+
+
+def kept_share(traits: Traits, node: Node, value: int) -> float:
+    """The share of entries that a selection by random numbers keeps; 1 under a plain mask."""
+    predicate = node.inputs[0]
+    if traits[predicate].role is not Role.NOISE:
+        return 1.0
+    chosen = traits.known[predicate].astype(np.int64)
+    return float(np.mean(chosen == node.inputs[1:].index(value)))

@@ -1,0 +1,94 @@
+"""The rows of a plan: what is planned for each weight, and why another is left alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from anyinit._findings import Reason
+from anyinit._plan import WeightPlan
+from anyinit._signal import mean_and_variance
+from anyinit._sites import Sites
+from anyinit._solve import Solution
+from anyinit._targets import is_table, role_names, target
+from anyinit._trace import Model, Parameter
+from anyinit._traits import Role, Source
+from anyinit._walk import Acts
+
+
+def weight_rows(model: Model, sites: Sites, solution: Solution) -> list[WeightPlan]:
+    """One row a planned weight, in the order of use."""
+    by_leaf: dict[int, list[Source]] = {}
+    for source in solution.deciding:
+        if source not in solution.silent and source in solution.sigma:
+            by_leaf.setdefault(source[0], []).append(source)
+    weights = []
+    for leaf, sources in by_leaf.items():
+        parameter = model.parameters[leaf]
+        sources.sort(key=lambda source: -1 if source[1] is None else source[1])
+        found = [site for source in sources for site in solution.deciding[source]]
+        first = found[0]
+        entering = solution.record.asked.get(first.use.value, (1.0, 1.0))[0]
+        factor = math.exp(sum(math.log(abs(s.factor)) for s in found) / len(found))
+        factor = 1.0 if math.isclose(factor, 1.0, rel_tol=1e-6) else factor
+        scales = tuple(solution.sigma[source] for source in sources)
+        stacked = sources[0][1] is not None
+        lookups = [s for s in sites.sites if s.use.sources == (sources[0],) and is_table(s)]
+        arrival = None
+        if lookups:
+            weight = solution.sigma[sources[0]] ** 2
+            arrival = weight * lookups[0].path_gain * lookups[0].before ** 2
+        signal = first.use.signal
+        before = None if parameter.samples is None else math.sqrt(_variance(parameter.samples))
+        weights.append(
+            WeightPlan(
+                path=parameter.name,
+                shape=parameter.shape,
+                dtype=str(parameter.dtype),
+                roles=role_names(sites, sources[0], {Acts.OUTPUT}),
+                site="arrival of a lookup" if is_table(first) else first.acts.value,
+                where=first.where,
+                fan=round(first.use.fan),
+                moment_in=entering,
+                c=factor,
+                target=target(first, solution.shares),
+                at_most=signal is not None and model.traits[signal].at_most,
+                std_before=before,
+                sigma=scales if stacked else scales[0],
+                m=1.0 / factor,
+                aliases=parameter.aliases,
+                arrival=arrival,
+            )
+        )
+    return weights
+
+
+def _variance(samples: np.ndarray) -> float:
+    return mean_and_variance(samples)[1]
+
+
+def reason_to_leave(
+    model: Model,
+    sites: Sites,
+    solution: Solution,
+    value: int,
+    parameter: Parameter,
+    chosen: Callable[[str], bool],
+) -> Reason:
+    """Why a parameter keeps its values."""
+    if not parameter.drawn:
+        return Reason.CONSTANT
+    if model.traits[value].role is not Role.WEIGHT:
+        return Reason.NOT_FLOAT
+    if not chosen(parameter.name):
+        return Reason.SKIPPED
+    for source, reason in sites.fixed.items():
+        if source[0] == value:
+            return reason
+    if any(source[0] == value for source in solution.silent):
+        return Reason.SILENT
+    if not model.graph.consumers[value]:
+        return Reason.UNUSED
+    return Reason.UNPLANNED

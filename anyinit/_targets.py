@@ -1,0 +1,91 @@
+"""What a site asks for: the second moment wanted there, and which sites decide a weight."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from anyinit._graph import Graph
+from anyinit._sites import Site, Sites
+from anyinit._traits import Source
+from anyinit._uses import Meeting
+from anyinit._walk import Acts
+
+
+def deciding_sites(graph: Graph, sites: Sites) -> dict[Source, tuple[Site, ...]]:
+    """The sites that decide each source: for a tied table those of the output."""
+    by_source: dict[Source, list[Site]] = defaultdict(list)
+    for site in sites.sites:
+        for source in site.use.sources:
+            if source not in sites.fixed:
+                by_source[source].append(site)
+    chosen: dict[Source, tuple[Site, ...]] = {}
+    for source, found in by_source.items():
+        settled = [s for s in found if graph.nodes[s.use.node].last_step] or found
+        readouts = [
+            s
+            for s in settled
+            if s.use.meeting is Meeting.CONTRACTION and s.acts is not Acts.NORMALIZATION
+        ]
+        lookups = [s for s in settled if s.use.meeting is not Meeting.CONTRACTION]
+        chosen[source] = tuple(readouts or lookups or settled)
+    return chosen
+
+
+def is_table(site: Site) -> bool:
+    """Whether a weight is looked up or added there, not contracted."""
+    return site.use.meeting is not Meeting.CONTRACTION
+
+
+def is_tied(sites: Sites, source: Source) -> bool:
+    """Whether a source is both looked up (or added) and contracted."""
+    meetings = {site.use.meeting for site in sites.sites if source in site.use.sources}
+    return Meeting.CONTRACTION in meetings and len(meetings) > 1
+
+
+def target(site: Site, shares: Mapping[int, float]) -> float:
+    """The target to report: the second moment wanted where the site's row of the rules says so."""
+    share = 1.0 / site.terms
+    if site.acts is Acts.RESIDUAL:
+        attenuation = site.path_gain * site.before**2
+        whole = 1.0 if attenuation <= 0 else min(1.0, 1.0 / (site.additions * attenuation))
+        return whole * share / site.coherent
+    if site.acts is Acts.PRODUCT:
+        return share * shares.get(site.product or 0, 1.0)
+    return share
+
+
+def wanted(site: Site, shares: Mapping[int, float], arrival: float | None) -> float | None:
+    """The second moment wanted of a use's product, or ``None`` where nothing can be asked.
+
+    Arguments:
+        site: the site.
+        shares: for each product of two signals, the second moment that each side may have.
+        arrival: second moment at which a lookup has to arrive, where a tied table fixes it.
+    """
+    goal = target(site, shares)
+    inside = site.before**2
+    if site.acts is Acts.RESIDUAL:
+        return goal * inside if inside > 0 else None
+    if not site.counted:
+        rest = site.path_gain / site.path_factor**2 if site.path_factor else 0.0
+        return goal / rest if rest > 0 else None
+    if site.path_gain <= 0:
+        return None
+    return (goal if arrival is None else arrival) / site.path_gain
+
+
+def role_names(sites: Sites, source: Source, outputs_of: set[Acts]) -> tuple[str, ...]:
+    """The roles of a source: what the model does with it."""
+    roles = []
+    for site in sites.sites:
+        if source not in site.use.sources:
+            continue
+        if site.use.meeting is not Meeting.CONTRACTION:
+            roles.append("lookup")
+        elif site.acts in outputs_of:
+            roles.append("readout")
+        else:
+            roles.append("kernel")
+    order = {"lookup": 0, "kernel": 1, "readout": 2}
+    return tuple(sorted(dict.fromkeys(roles), key=order.__getitem__))
