@@ -7,8 +7,13 @@ the weight produces arrives where it is used with the second moment wanted there
 * :func:`anyinit.flax.init` takes the place of ``model.init``; :func:`anyinit.flax.plan` makes
   the plan alone, from shapes.
 * :class:`Plan` is the result: it prints as a report, and :meth:`Plan.rescale` applies it.
+* ``anyinit.nnx`` and ``anyinit.torch`` are the same for Flax nnx and PyTorch; they are imported
+  when they are first used.
 * :func:`optax_partition` and :func:`optax_labels` give the learning rates that go with it.
 """
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from anyinit import flax as flax
 from anyinit._findings import Finding as Finding
@@ -19,3 +24,15 @@ from anyinit._plan import Plan as Plan
 from anyinit._plan import WeightPlan as WeightPlan
 from anyinit._variables import Variables as Variables
 from anyinit._version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from anyinit import nnx as nnx
+    from anyinit import torch as torch
+
+_ON_FIRST_USE = ("nnx", "torch")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ON_FIRST_USE:
+        return importlib.import_module(f"anyinit.{name}")
+    raise AttributeError(f"module 'anyinit' has no attribute {name!r}")

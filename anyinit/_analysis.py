@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from anyinit._events import Acts
 from anyinit._findings import Finding, Kind
+from anyinit._flatten import LOOP_CAP
+from anyinit._graph import CappedLoop
 from anyinit._own_token import with_own_token
 from anyinit._plan import LeftAlone, Plan
 from anyinit._rows import reason_to_leave, weight_rows
@@ -15,6 +19,9 @@ from anyinit._sites import Site, Sites, find_sites
 from anyinit._solve import Solution, solve
 from anyinit._trace import Model
 from anyinit._traits import Role, Source
+
+# A loop whose signal changes by less in its last step counts as settled.
+_SETTLED = 0.05
 
 
 def analyse(model: Model, chosen: Callable[[str], bool]) -> Plan:
@@ -89,10 +96,24 @@ def _findings(model: Model, sites: Sites, solution: Solution) -> list[Finding]:
         if use.signal is not None and model.traits[use.signal].role is Role.OPAQUE:
             node = graph.nodes[use.node]
             found.append(Finding(Kind.OPAQUE_SIGNAL, node.primitive, node.where))
+    found += [Finding(Kind.RECURRENT, model.parameters[leaf].name) for leaf, _ in solution.limited]
     if solution.unsettled is not None:
         detail = f"relative change {solution.unsettled:.2g} in the last pass"
         found.append(Finding(Kind.UNSETTLED, "model", "", detail))
     found += [
-        Finding(Kind.LOOP_CAPPED, where, where, "32") for where in graph.capped_loops if where
+        Finding(Kind.LOOP_CAPPED, loop.where, loop.where, str(LOOP_CAP))
+        for loop in graph.capped_loops
+        if not _has_settled(loop, solution.record.moments)
     ]
+    if not model.outputs and not any(site.acts is Acts.OUTPUT for site in sites.sites):
+        found.append(Finding(Kind.NO_FLOAT_OUTPUT, "model"))
     return list(dict.fromkeys(found))
+
+
+def _has_settled(loop: CappedLoop, moments: Mapping[int, float]) -> bool:
+    """Whether what a loop carries keeps its second moment from one step to the next."""
+    return all(
+        math.isclose(moments[before], moments[after], rel_tol=_SETTLED, abs_tol=1e-12)
+        for before, after in zip(loop.before, loop.after, strict=True)
+        if before in moments and after in moments
+    )

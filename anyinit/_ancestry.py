@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+from anyinit import _primitives as primitives
 from anyinit._graph import Graph
 from anyinit._traits import Role, Traits
 
@@ -56,8 +57,9 @@ def find_ancestry(graph: Graph, traits: Traits) -> Ancestry:
                 bits[value] = 1 << len(bits)
             close |= near[value] | bits.get(value, 0)
             far |= through[value]
-        signal = any(traits[value].role is Role.SIGNAL for value in node.inputs)
-        if weighted and signal and _is_product(node.primitive):
+        signals = [value for value in node.inputs if traits[value].role is Role.SIGNAL]
+        contracted = node.primitive != "mul" and len(node.inputs) > 1
+        if weighted and (signals or contracted) and _is_product(node.primitive):
             close, far = 0, far | close
         for value in node.outputs:
             near[value], through[value] = close, far
@@ -65,4 +67,4 @@ def find_ancestry(graph: Graph, traits: Traits) -> Ancestry:
 
 
 def _is_product(primitive: str) -> bool:
-    return primitive in ("dot_general", "conv_general_dilated", "ragged_dot", "mul")
+    return primitive == "mul" or primitive in primitives.CONTRACTIONS

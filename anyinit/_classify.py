@@ -13,6 +13,7 @@ import numpy as np
 from anyinit import _primitives as primitives
 from anyinit._combination import absorbed_nodes, combination
 from anyinit._exact import exact_value
+from anyinit._features import argument_features, features
 from anyinit._graph import Graph, Node
 from anyinit._rules import evaluate
 from anyinit._rules.linear import averages
@@ -35,28 +36,32 @@ def classify(graph: Graph, arguments: Mapping[int, Argument]) -> Traits:
     known: dict[int, np.ndarray] = {}
     for value, argument in arguments.items():
         sources = ((value, None),) if argument.role is Role.WEIGHT else ()
-        of[value] = Trait(argument.role, value, value, sources=sources, gain=argument.gain)
+        flags = argument_features(graph.shapes[value], argument.role)
+        of[value] = Trait(
+            argument.role, value, value, sources=sources, gain=argument.gain, features=flags
+        )
         if argument.role is Role.KNOWN:
             assert argument.samples is not None
             known[value] = argument.samples
         elif not of[value].moves:  # type: ignore[union-attr]
             known[value] = _placeholder(graph.dtypes[value])
     for value, array in graph.literals.items():
-        of[value] = Trait(Role.KNOWN, value, value)
+        flags = argument_features(graph.shapes[value], Role.KNOWN)
+        of[value] = Trait(Role.KNOWN, value, value, features=flags)
         known[value] = from_array(array)
     arrays = {v: a.array for v, a in arguments.items() if a.array is not None}
     traits = Traits(of, known)
     absorbed: set[int] = set()
     for node in graph.nodes:
         inputs = [traits[value] for value in node.inputs]
-        role = _role(traits, graph, node, inputs)
-        if role < Role.WEIGHT:
+        roles = [_role(traits, graph, node, inputs, value) for value in node.outputs]
+        if max(roles) < Role.WEIGHT:
             numbers = [known.get(value, _placeholder(graph.dtypes[value])) for value in node.inputs]
             results, _ = evaluate(graph, traits, node, numbers)
             known.update(zip(node.outputs, results, strict=True))
-            if role is Role.KNOWN:
+            if max(roles) is Role.KNOWN:
                 _make_exact(graph, known, arrays, node)
-        for value in node.outputs:
+        for value, role in zip(node.outputs, roles, strict=True):
             of[value] = _trait(traits, graph, node, inputs, role, value)
         absorbed |= absorbed_nodes(traits, graph, node)
     return dataclasses.replace(traits, absorbed=frozenset(absorbed))
@@ -83,14 +88,14 @@ def _placeholder(dtype: Any) -> np.ndarray:
     )
 
 
-def _role(traits: Traits, graph: Graph, node: Node, inputs: Sequence[Trait]) -> Role:
+def _role(traits: Traits, graph: Graph, node: Node, inputs: Sequence[Trait], value: int) -> Role:
     name = node.primitive
     if name in primitives.RANDOM:
         return Role.NOISE
     role = max((trait.role for trait in inputs), default=Role.KNOWN)
     if role is Role.SIGNAL:
         # Integers made from a signal (argmax, buckets, quantized values) are indices.
-        dtype = graph.dtypes[node.outputs[-1]]
+        dtype = graph.dtypes[value]
         number = jnp.issubdtype(dtype, np.inexact) or jnp.issubdtype(dtype, np.bool_)
         return role if number else Role.OPAQUE
     if role < Role.WEIGHT:
@@ -121,16 +126,23 @@ def _trait(
     name = node.primitive
     sources = tuple(dict.fromkeys(source for trait in inputs for source in trait.sources))
     if name == "stack_item":
-        sources = tuple((leaf, node.params["item"]) for leaf, _ in sources)
+        count = graph.shapes[node.inputs[0]][0]
+        sources = tuple(
+            # An item of an item (a scan within a scan) is counted through.
+            (leaf, node.params["item"] + (0 if outer is None else outer * count))
+            for leaf, outer in sources
+        )
     trait = Trait(
         role,
         origin=value,
         base=value,
         sources=sources if role in (Role.WEIGHT, Role.DERIVED) else (),
+        power=_power(node, inputs),
         at_most=any(operand.at_most for operand in inputs) or _averaged(traits, graph, node),
         silent=_silent(traits, node),
         gain=role is Role.KNOWN and any(operand.gain for operand in inputs),
         one_hot=_one_hot(traits, node, inputs),
+        features=features(graph, node, inputs, value),
     )
     if not trait.moves:
         if name in primitives.IDENTITY | primitives.SHAPE and inputs:
@@ -138,6 +150,12 @@ def _trait(
         return trait
     trait = scaling(traits, node, trait)
     return combination(traits, graph, node, trait)
+
+
+def _power(node: Node, inputs: Sequence[Trait]) -> int:
+    """How often the scale of the weights enters a value that is made of weights."""
+    powers = [trait.power for trait in inputs if trait.role is Role.WEIGHT] or [1]
+    return sum(powers) if node.primitive in primitives.CONTRACTIONS else max(powers)
 
 
 def _averaged(traits: Traits, graph: Graph, node: Node) -> bool:

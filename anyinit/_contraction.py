@@ -25,6 +25,13 @@ def fan_in(graph: Graph, node: Node) -> float:
     return float(graph.shapes[node.inputs[0]][-1])
 
 
+def terms_of_sum(graph: Graph, node: Node) -> float:
+    """Number of elements that each output of a reduction takes together."""
+    if "window_dimensions" in node.params:
+        return float(np.prod(node.params["window_dimensions"], dtype=np.int64))
+    return graph.size(node.inputs[0]) / max(graph.size(node.outputs[0]), 1)
+
+
 def contracted_axes(node: Node, position: int) -> tuple[int, ...] | None:
     """The axes of an operand that a contraction sums over, where its parameters name them."""
     if node.primitive == "dot_general":

@@ -16,6 +16,7 @@ class Reason(enum.Enum):
     SCALE_FREE = "Its scale cancels in the model (it is normalized before it is used)."
     SIGNAL = "It is itself a signal (learned queries or latents), so it is left as drawn."
     ADDED_TABLE = "It is added to a computed signal as a table of positions; it is left as drawn."
+    FROZEN = "It is frozen (it takes no gradient), so it keeps its values."
     SKIPPED = "It was excluded by the caller's `only=` or `skip=`."
     UNUSED = "It reaches no output of the model."
     SILENT = "The signal at its site is zero whatever its scale, so nothing can be asked of it."
@@ -50,6 +51,26 @@ class Kind(enum.Enum):
         "their geometric mean is planned."
     )
     WEIGHT_PRODUCT = "{subject} is used through a product with another weight ({detail})."
+    ROUTE = (
+        "The model's forward pass depends on values ({detail}), so it was run once with real "
+        "values to record it."
+    )
+    NO_VALUES = (
+        "{subject} has no values (meta device): one-dimensional parameters are taken for "
+        "constants, all others for drawn."
+    )
+    SPLIT_TIE = (
+        "{subject} and {detail} are declared tied, but their tensors are stored apart: they are "
+        "treated as two parameters."
+    )
+    NO_FLOAT_OUTPUT = (
+        "No output of the {subject} is a floating-point array, so there are no logits to scale: "
+        "weights that only reach integers are planned from the sites inside."
+    )
+    RECURRENT = (
+        "{subject} feeds back into itself in a loop, so it is not scaled above 1/√fan_in, which "
+        "leaves less at its site than the target."
+    )
     LOOP_CAPPED = "The loop at {subject} did not settle within {detail} steps."
     UNPLANNED_USE = "{subject} is also used in a way the analysis does not follow ({detail})."
 

@@ -16,7 +16,7 @@ import numpy as np
 from jax.extend import core as jex_core
 
 from anyinit._counters import counted
-from anyinit._graph import Builder, Graph, finish
+from anyinit._graph import Builder, CappedLoop, Graph, finish
 from anyinit._interleave import lay_side_by_side
 from anyinit._rewrite import rewrite
 from anyinit._source import is_library_call, source_line
@@ -122,11 +122,10 @@ def _scan(builder: Builder, equation: Any, inputs: list[int]) -> list[int]:
     over_layers = any(builder.from_parameters[value] for value in stacked)
     where = builder.where_override or source_line(equation)
     steps = length if over_layers else min(length, LOOP_CAP)
-    if steps < length:
-        builder.capped_loops.append(where)
     item_avals = [var.aval for var in body.jaxpr.invars[num_consts + num_carry :]]
     order = range(length - 1, -1, -1) if params["reverse"] else range(length)
     collected: list[list[int]] = []
+    before = carry
     outer = builder.inside_earlier_step
     for count, step in enumerate(list(order)[:steps]):
         builder.inside_earlier_step = outer or (not over_layers and count < steps - 1)
@@ -135,9 +134,11 @@ def _scan(builder: Builder, equation: Any, inputs: list[int]) -> list[int]:
             for value, aval in zip(stacked, item_avals, strict=True)
         ]
         results = _inline(builder, body.jaxpr, body.consts, [*consts, *carry, *items])
-        carry = results[:num_carry]
+        before, carry = carry, results[:num_carry]
         collected.append(results[num_carry:])
     builder.inside_earlier_step = outer
+    if steps < length:
+        builder.capped_loops.append(CappedLoop(where, tuple(before), tuple(carry)))
     outputs = list(carry)
     for position, var in enumerate(equation.outvars[num_carry:]):
         parts = [results[position] for results in collected]
@@ -166,13 +167,14 @@ def _while(builder: Builder, equation: Any, inputs: list[int]) -> list[int]:
         return None if known is None else bool(known)
 
     outer = builder.inside_earlier_step
+    before = carry
     going = goes_on()
     for step in range(LOOP_CAP):
         if going is False:
             break
         builder.inside_earlier_step = outer or step < LOOP_CAP - 1
         begin = len(builder.nodes)
-        carry = _inline(builder, body.jaxpr, body.consts, [*consts, *carry])
+        before, carry = carry, _inline(builder, body.jaxpr, body.consts, [*consts, *carry])
         going = goes_on()
         if going is False and not outer:
             # That this step is the last one is known only now.
@@ -180,7 +182,8 @@ def _while(builder: Builder, equation: Any, inputs: list[int]) -> list[int]:
             builder.nodes[begin:] = last
     builder.inside_earlier_step = outer
     if going is not False:
-        builder.capped_loops.append(builder.where_override or source_line(equation))
+        where = builder.where_override or source_line(equation)
+        builder.capped_loops.append(CappedLoop(where, tuple(before), tuple(carry)))
     return list(carry)
 
 

@@ -43,6 +43,21 @@ class Node:
 
 
 @dataclasses.dataclass(frozen=True)
+class CappedLoop:
+    """A loop that goes on longer than it was written out.
+
+    Arguments:
+        where: ``file.py:line`` of the loop.
+        before: what it carries, after the last step but one.
+        after: the same after the last step.
+    """
+
+    where: str
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class Graph:
     """A flattened computation.
 
@@ -55,7 +70,7 @@ class Graph:
         outputs: values of the function's results.
         producers: index of the node that writes each value, -1 for inputs and literals.
         consumers: indices of the nodes that read each value.
-        capped_loops: source lines of loops written out up to the cap only.
+        capped_loops: loops written out up to the cap only.
     """
 
     nodes: tuple[Node, ...]
@@ -66,7 +81,7 @@ class Graph:
     outputs: tuple[int, ...]
     producers: list[int]
     consumers: list[list[int]]
-    capped_loops: tuple[str, ...] = ()
+    capped_loops: tuple[CappedLoop, ...] = ()
 
     def size(self, value: int) -> int:
         """Number of elements of a value."""
@@ -82,7 +97,7 @@ class Builder:
         self.dtypes: list[Any] = []
         self.literals: dict[int, np.ndarray] = {}
         self.from_parameters: list[bool] = []
-        self.capped_loops: list[str] = []
+        self.capped_loops: list[CappedLoop] = []
         self.where_override = ""
         self.where_called = ""
         self.inside_earlier_step = False
@@ -159,5 +174,5 @@ def finish(builder: Builder, inputs: Sequence[int], outputs: Sequence[int]) -> G
         outputs=tuple(outputs),
         producers=producers,
         consumers=consumers,
-        capped_loops=tuple(dict.fromkeys(builder.capped_loops)),
+        capped_loops=tuple(builder.capped_loops),
     )

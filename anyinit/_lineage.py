@@ -7,13 +7,17 @@ says of every value which one it is a multiple of, and by how much.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence, Set
 
 import numpy as np
 
 from anyinit import _primitives as primitives
+from anyinit._contraction import terms_of_sum
 from anyinit._graph import Graph, Node
 from anyinit._traits import Role, Traits
+
+_LAYOUT = primitives.IDENTITY | primitives.SHAPE
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,8 +74,22 @@ def _multiple(
         return before
     if len(moving) > 1 or not passes(traits, node, moving[0]):
         return Multiple(value)
+    if _is_mean(graph, traits, node, moving[0]):
+        return Multiple(value)
     factor = before.factor * own_factor(traits, node, moving[0])
     return dataclasses.replace(before, factor=factor)
+
+
+def _is_mean(graph: Graph, traits: Traits, node: Node, value: int) -> bool:
+    """Whether a node divides a sum by the number of its terms."""
+    producer = graph.producers[value]
+    while producer >= 0 and graph.nodes[producer].primitive in _LAYOUT:
+        value = graph.nodes[producer].inputs[0]
+        producer = graph.producers[value]
+    if producer < 0 or graph.nodes[producer].primitive not in primitives.SUMS:
+        return False
+    count = terms_of_sum(graph, graph.nodes[producer])
+    return math.isclose(own_factor(traits, node, value) * count, 1.0, rel_tol=1e-3)
 
 
 def passes(traits: Traits, node: Node, value: int) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from anyinit._events import Acts
 from anyinit._plan import WeightPlan
 from anyinit._propagate import propagate
 from anyinit._sites import Site, Sites
@@ -14,7 +15,6 @@ from anyinit._solve import Solution
 from anyinit._targets import is_table
 from anyinit._trace import Model
 from anyinit._traits import Source
-from anyinit._walk import Acts
 
 
 def with_own_token(

@@ -9,13 +9,16 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence, Set
+from types import MappingProxyType
 
 import numpy as np
 
 from anyinit._graph import Graph
+from anyinit._repeated import Memory, in_step
 from anyinit._rules import evaluate
 from anyinit._signal import moment, normal_atom
 from anyinit._traits import Role, Source, Traits
+from anyinit._twins import Pool, Twins
 from anyinit._uses import Meeting, Use
 
 Ask = Callable[[Use, float, float], float]
@@ -52,6 +55,8 @@ def propagate(
     ask: Ask,
     wanted: Set[int],
     kept: Set[int] = frozenset(),
+    repeated: Mapping[int, int] = MappingProxyType({}),
+    pools: Mapping[int, Pool] = MappingProxyType({}),
 ) -> Record:
     """One pass over the graph.
 
@@ -66,6 +71,8 @@ def propagate(
             the factor by which the result is to be multiplied.
         wanted: values whose second moments are recorded.
         kept: values whose samples are recorded.
+        repeated: identities of the weights that are used several times, by the index of the use.
+        pools: sums and extremes over positions, by the index of their node.
 
     Raises:
         NonFiniteError: if the signal that reaches a weight or an output is not finite.
@@ -74,6 +81,9 @@ def propagate(
     numbers.update(signals)
     remaining = {value: len(nodes) for value, nodes in enumerate(graph.consumers)}
     record = Record({}, {}, {}, set())
+    memory: Memory = {}
+    twins = Twins(graph, traits, pools, bool(pools or repeated))
+    twins.begin(signals)
     broken: list[str] = []
     for value in graph.inputs:
         if traits.of[value] is not None and traits[value].role is Role.WEIGHT:
@@ -101,11 +111,18 @@ def propagate(
                         numbers[use.weight] = factor * numbers[use.weight]
                         factor = 1.0
                 inputs = [numbers[value] for value in node.inputs]
-                results, assumed = evaluate(graph, traits, node, inputs)
+                across = twins.across(node, numbers)
+                results, assumed = (
+                    evaluate(graph, traits, node, inputs) if across is None else (across, False)
+                )
                 if assumed:
                     record.assumed.add(node.index)
                 if factor != 1.0:
                     results = [factor * result for result in results]
+                identity = repeated.get(node.index, -1 - node.index if twins.active else None)
+                if identity is not None and use is not None and use.signal is not None:
+                    results = [in_step(memory, identity, numbers[use.signal], results[0])]
+                twins.follow(node, use, factor, numbers, results, memory, identity)
             if not broken and any(
                 r.dtype.kind == "f" and not np.isfinite(r).all() for r in results
             ):
@@ -120,6 +137,7 @@ def propagate(
             remaining[value] -= 1
             if remaining[value] == 0 and value not in graph.outputs:
                 numbers.pop(value, None)
+                twins.other.pop(value, None)
     for value in graph.outputs:
         if traits[value].role is Role.SIGNAL and numbers[value].dtype.kind == "f":
             record.moments[value] = moment(numbers[value])

@@ -163,7 +163,11 @@ def _start(plan: Plan) -> Section:
         sentences.append(
             f"{start}ln V + E[logits²]/2 = ln {plan.vocabulary} + {_number(plan.logits_moment)}/2 "
             "(V counts every column that the softmax sees, padding included)"
-            + (", and what the logit of the token that was looked up adds." if own >= 0.005 else ".")
+            + (
+                ", and what the logit of the token that was looked up adds."
+                if own >= 0.005
+                else "."
+            )
         )
     sentences += [_lookup(row) for row in plan.weights if row.is_tied]
     return Section("At the start", tuple((sentence, ()) for sentence in sentences if sentence))

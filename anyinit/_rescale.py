@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 from typing import Any
 
 import jax
@@ -56,7 +56,8 @@ def scale_to(leaf: Any, sigma: float | tuple[float, ...]) -> jax.Array:
 
     Arguments:
         leaf: array of any shape and floating-point dtype.
-        sigma: the rms wanted; a tuple holds one number for each entry of a leading layer axis.
+        sigma: the rms wanted; a tuple holds one number for each entry of the leading layer axis
+            (or axes, in order).
 
     Returns:
         Array of the same shape and dtype. An array of zeros stays zero.
@@ -71,10 +72,20 @@ def scale_to(leaf: Any, sigma: float | tuple[float, ...]) -> jax.Array:
 @jax.jit
 def _scale_all(leaf: jax.Array, sigma: jax.Array) -> jax.Array:
     """Scale the whole leaf, or each layer of it where ``sigma`` has one number a layer."""
-    scale: Callable[[jax.Array, jax.Array], jax.Array] = _scale
-    if sigma.ndim:
-        scale = jax.vmap(_scale)
-    return scale(leaf.astype(sigma.dtype), sigma).astype(leaf.dtype)
+    wide = leaf.astype(sigma.dtype)
+    if not sigma.ndim:
+        return _scale(wide, sigma).astype(leaf.dtype)
+    axes = _layer_axes(leaf.shape, sigma.size)
+    scaled = jax.vmap(_scale)(wide.reshape(-1, *leaf.shape[axes:]), sigma)
+    return scaled.reshape(leaf.shape).astype(leaf.dtype)
+
+
+def _layer_axes(shape: tuple[int, ...], layers: int) -> int:
+    """How many leading axes count layers: several for a scan within a scan."""
+    axes = 1
+    while math.prod(shape[:axes]) < layers:
+        axes += 1
+    return axes
 
 
 def _scale(array: jax.Array, sigma: jax.Array) -> jax.Array:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from anyinit._events import Acts
 from anyinit._findings import Reason
 from anyinit._plan import WeightPlan
 from anyinit._signal import mean_and_variance
@@ -15,7 +16,6 @@ from anyinit._solve import Solution
 from anyinit._targets import is_table, role_names, target
 from anyinit._trace import Model, Parameter
 from anyinit._traits import Role, Source
-from anyinit._walk import Acts
 
 
 def weight_rows(model: Model, sites: Sites, solution: Solution) -> list[WeightPlan]:
@@ -31,7 +31,8 @@ def weight_rows(model: Model, sites: Sites, solution: Solution) -> list[WeightPl
         found = [site for source in sources for site in solution.deciding[source]]
         first = found[0]
         entering = solution.record.asked.get(first.use.value, (1.0, 1.0))[0]
-        factor = math.exp(sum(math.log(abs(s.factor)) for s in found) / len(found))
+        factors = [abs(site.factor) for site in found if site.factor]
+        factor = math.exp(sum(map(math.log, factors)) / len(factors))
         factor = 1.0 if math.isclose(factor, 1.0, rel_tol=1e-6) else factor
         scales = tuple(solution.sigma[source] for source in sources)
         stacked = sources[0][1] is not None

@@ -39,7 +39,10 @@ def scaling(traits: Traits, node: Node, trait: Trait) -> Trait:
     if name in ("mul", "div"):
         degree = _product_degree(traits, node, moving)
         if max(levels) > level and abs(degree) < _TOLERANCE:
-            return dataclasses.replace(trait, normalizes=moving[0].base, at_most=False)
+            over = any(operand.over_positions for operand in moving)
+            return dataclasses.replace(
+                trait, normalizes=moving[0].base, at_most=False, over_positions=over
+            )
     elif name in primitives.CONTRACTIONS and len(moving) == 2:
         degree, level = (sum(degrees), level + 1) if _pairs_elements(traits, node) else (None, 0)
     elif name in primitives.REDUCTIONS:
@@ -61,7 +64,12 @@ def scaling(traits: Traits, node: Node, trait: Trait) -> Trait:
         degree = None
     if degree is None:
         return trait
-    return dataclasses.replace(trait, base=moving[0].base, degree=degree, reduced=level)
+    over = any(operand.over_positions for operand in moving)
+    if name in primitives.REDUCTIONS and "axes" in node.params:
+        over = not any(moving[0].features[axis] for axis in node.params["axes"])
+    return dataclasses.replace(
+        trait, base=moving[0].base, degree=degree, reduced=level, over_positions=over
+    )
 
 
 def _product_degree(traits: Traits, node: Node, moving: Sequence[Trait]) -> float:

@@ -110,10 +110,30 @@ def mixture(parts: list[np.ndarray], shares: list[float], *key: int) -> np.ndarr
     return np.choose(np.minimum(chosen, len(parts) - 1), [spread(part) for part in parts])
 
 
+def place_along(shape: tuple[int, ...], axis: int) -> np.ndarray:
+    """Indices along one axis of arrays of a shape."""
+    size = shape[axis]
+    return (uniform_atom(size, shape[:axis].count(size)) * size).astype(np.int64)
+
+
+@functools.lru_cache(maxsize=1024)
+def places(shape: tuple[int, ...]) -> np.ndarray:
+    """Flat indices into arrays of a shape: one index an axis, the same for axes of one size.
+
+    Whatever is read of the positions of a sequence (indices, masks, sines) is read at the same
+    position.
+    """
+    index = np.zeros(SAMPLES, np.int64)
+    for axis, size in enumerate(shape):
+        index = index * size + place_along(shape, axis)
+    index.flags.writeable = False
+    return index
+
+
 def from_array(array: np.ndarray) -> np.ndarray:
     """Samples of a known array's elements; one number when all are equal.
 
-    Arrays of one shape are read at the same places, so a cosine and a sine table stay aligned.
+    Arrays are read at the same places, so a cosine and a sine table stay aligned.
     """
     if array.dtype.kind == "V" or array.dtype.name == "bfloat16":
         array = array.astype(np.float32)
@@ -124,5 +144,4 @@ def from_array(array: np.ndarray) -> np.ndarray:
         return np.asarray(0.0)
     if flat.size == 1 or (flat == flat[0]).all():
         return flat[0:1].reshape(())
-    places = (uniform_atom(flat.size) * flat.size).astype(np.int64)
-    return flat[places]
+    return flat[places(array.shape)]

@@ -6,14 +6,16 @@ import dataclasses
 from collections.abc import Mapping
 
 from anyinit._ancestry import find_ancestry
+from anyinit._events import Acts, Structure
 from anyinit._findings import Reason
 from anyinit._graph import Graph
 from anyinit._lineage import multiples
+from anyinit._path import Path
 from anyinit._softcap import soft_cap
 from anyinit._sums import Residual, Sums, find_residuals, only_lookups
 from anyinit._traits import Source, Traits
-from anyinit._uses import Meeting, Use, Uses, find_uses, squeezed_rank
-from anyinit._walk import Acts, Landing, Path, land
+from anyinit._uses import Meeting, Use, Uses, find_uses, leaf_rank
+from anyinit._walk import Landing, land
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Site:
         additions: N, for a residual branch.
         coherent: how many of the N additions this weight's own terms serve.
         output: the model's output that is read here, where that is what acts.
+        gated: whether a product with another signal lies between the use and the stream.
     """
 
     use: Use
@@ -51,6 +54,7 @@ class Site:
     additions: int = 1
     coherent: int = 1
     output: int | None = None
+    gated: bool = False
 
     @property
     def counted(self) -> bool:
@@ -94,24 +98,28 @@ def find_sites(graph: Graph, traits: Traits, outputs: frozenset[int]) -> Sites:
     lineage = multiples(graph, traits, uses.by_value.keys())
     sums = Sums(graph, traits, uses, find_ancestry(graph, traits), lineage)
     residuals = dict(find_residuals(sums))
+    structure = Structure(sums, residuals, outputs)
     fixed = dict(uses.fixed)
-    found: list[tuple[Use, Landing]] = []
+    found: list[tuple[Use, Landing, bool]] = []
     for use in uses.scaled:
         reason = _table_reason(sums, use)
         if reason is not None:
             for source in use.sources:
                 fixed.setdefault(source, reason)
             continue
-        landings = land(sums, residuals, outputs, use.value, Path())
-        found += [(use, _refined(sums, residuals, outputs, landing)) for landing in landings]
+        landings = land(structure, use.value, Path())
+        found += [(use, *_refined(structure, landing)) for landing in landings]
     product_sites = {
         (event.node, term_use.value)
-        for term_use, landing in found
+        for term_use, landing, _ in found
         for event in landing.events
         if landing.value == event.value
     }
-    sites = [_site(sums, residuals, outputs, use, landing, product_sites) for use, landing in found]
-    looked_up = {source for use, _ in found for source in use.sources}
+    sites = [
+        dataclasses.replace(_site(structure, use, landing, product_sites), gated=gated)
+        for use, landing, gated in found
+    ]
+    looked_up = {source for use, _, _ in found for source in use.sources}
     fixed = {
         source: reason
         for source, reason in fixed.items()
@@ -135,53 +143,57 @@ def _table_reason(sums: Sums, use: Use) -> Reason | None:
     root = sums.root(start)
     if len(sums.terms(root)) <= 1 or only_lookups(sums, root):
         return None
-    if use.meeting is Meeting.ADDED and squeezed_rank(sums.graph, use.weight) <= 1:
+    if use.meeting is Meeting.ADDED and leaf_rank(sums.graph, sums.traits, use.weight) <= 1:
         return Reason.BIAS
     return Reason.ADDED_TABLE
 
 
-def _refined(
-    sums: Sums, residuals: dict[int, Residual], outputs: frozenset[int], landing: Landing
-) -> Landing:
-    """Look through a soft cap to the output, and through a gate to the residual stream."""
+def _refined(structure: Structure, landing: Landing) -> tuple[Landing, bool]:
+    """Look through a soft cap to the output, and through a gate to the residual stream.
+
+    Returns:
+        the landing, and whether a gate was passed.
+    """
     if landing.acts is Acts.NONLINEARITY:
-        cap = soft_cap(sums, landing.value)
+        cap = soft_cap(structure.sums, landing.value)
         if cap is not None:
             path = landing.path.scaled(cap.slope)
-            beyond = land(sums, residuals, outputs, cap.value, path)
+            beyond = land(structure, cap.value, path)
             if len(beyond) == 1 and beyond[0].acts is Acts.OUTPUT:
-                return beyond[0]
+                return beyond[0], False
     if landing.acts is Acts.PRODUCT:
-        for event in landing.events:
-            value = sums.graph.nodes[event.node].outputs[0]
-            beyond = land(sums, residuals, outputs, value, landing.path)
-            if len(beyond) == 1 and beyond[0].acts is Acts.RESIDUAL:
-                return beyond[0]
-    return landing
+        beyond_gate = _through_gates(structure, landing)
+        if beyond_gate is not None:
+            return beyond_gate, True
+    return landing, False
+
+
+def _through_gates(structure: Structure, landing: Landing) -> Landing | None:
+    """The residual stream behind a gate, and behind a sum over what was gated (routing)."""
+    for event in landing.events:
+        value = structure.sums.graph.nodes[event.node].outputs[0]
+        beyond = land(structure, value, landing.path)
+        if len(beyond) != 1:
+            continue
+        if beyond[0].acts is Acts.RESIDUAL:
+            return beyond[0]
+        if beyond[0].acts in (Acts.PRODUCT, Acts.POOLING):
+            return _through_gates(structure, beyond[0])
+    return None
 
 
 def _site(
-    sums: Sums,
-    residuals: dict[int, Residual],
-    outputs: frozenset[int],
+    structure: Structure,
     use: Use,
     landing: Landing,
     product_sites: set[tuple[int, int]],
 ) -> Site:
+    sums = structure.sums
     event = landing.events[0]
     node = sums.graph.nodes[event.node if event.node >= 0 else use.node]
-    additions = 1
-    if landing.acts is Acts.RESIDUAL and event.residual is not None:
-        residual = residuals[event.residual]
-        terms = [term.use for term in residual.branches if not term.silent]
-        additions = residual.count
-    else:
-        terms = [term.use for term in sums.terms(landing.value) if not term.silent]
-    meeting = {value: sums.uses.by_value[value].meeting for value in terms if value is not None}
-    table = use.meeting is not Meeting.CONTRACTION
-    alike = [v for v, kind in meeting.items() if (kind is not Meeting.CONTRACTION) == table]
+    terms, peers, additions = _sharing(structure, use, landing)
     product = node.outputs[0] if landing.acts is Acts.PRODUCT else None
-    beyond = [] if product is None else land(sums, residuals, outputs, product, Path())
+    beyond = [] if product is None else land(structure, product, Path())
     return Site(
         use,
         landing.acts,
@@ -192,11 +204,28 @@ def _site(
         abs(landing.path.factor),
         landing.path.gain,
         _factor_before(sums, use, product_sites),
-        max(len(alike), 1),
-        tuple(sums.uses.by_value[v] for v in alike if v != use.value) if table else (),
+        terms,
+        peers,
         additions,
         output=event.value if landing.acts is Acts.OUTPUT else None,
     )
+
+
+def _sharing(structure: Structure, use: Use, landing: Landing) -> tuple[int, tuple[Use, ...], int]:
+    """How many terms share a site's target, the lookups among them, and N of a residual stream."""
+    event = landing.events[0]
+    if landing.acts is Acts.RESIDUAL and event.residual is not None:
+        residual = structure.residuals[event.residual]
+        branches = {t.value if t.use is None else t.use for t in residual.branches if not t.silent}
+        return max(len(branches), 1), (), residual.count
+    sums = structure.sums
+    # What is added after the value has forked (value + advantage − mean(advantage)) counts too.
+    terms = {*sums.terms(landing.value), *sums.terms(event.value)}
+    uses = {t.use: sums.uses.by_value[t.use] for t in terms if t.use is not None and not t.silent}
+    is_lookup = use.meeting is not Meeting.CONTRACTION
+    alike = [u for u in uses.values() if (u.meeting is not Meeting.CONTRACTION) == is_lookup]
+    peers = tuple(other for other in alike if other.value != use.value) if is_lookup else ()
+    return max(len(alike), 1), peers, 1
 
 
 def _factor_before(sums: Sums, use: Use, product_sites: set[tuple[int, int]]) -> float:
@@ -216,12 +245,12 @@ def _factor_before(sums: Sums, use: Use, product_sites: set[tuple[int, int]]) ->
 
 
 def _with_coherence(
-    sites: list[Site], found: list[tuple[Use, Landing]], residuals: dict[int, Residual]
+    sites: list[Site], found: list[tuple[Use, Landing, bool]], residuals: dict[int, Residual]
 ) -> list[Site]:
     """A weight that serves several additions of one stream adds in step with itself."""
     served: dict[tuple[tuple[Source, ...], int], int] = {}
     keys: list[tuple[tuple[Source, ...], int] | None] = []
-    for site, (_, landing) in zip(sites, found, strict=True):
+    for site, (_, landing, _) in zip(sites, found, strict=True):
         residual = landing.events[0].residual
         if site.acts is not Acts.RESIDUAL or residual is None:
             keys.append(None)

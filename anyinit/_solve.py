@@ -11,9 +11,11 @@ import numpy as np
 
 from anyinit._graph import Graph
 from anyinit._propagate import Record, propagate
+from anyinit._repeated import recurrent_limits, repeated_uses
 from anyinit._sites import Site, Sites
-from anyinit._targets import deciding_sites, is_tied, wanted
+from anyinit._targets import deciding_sites, is_tied, target, wanted
 from anyinit._traits import Source, Traits
+from anyinit._twins import find_pools
 from anyinit._uses import Use
 
 _PASSES = 32
@@ -31,6 +33,7 @@ class Solution:
         shares: for each product of two signals, the second moment that each side may have.
         deciding: the sites that decide a source's scale.
         silent: sources whose sites ask for nothing.
+        limited: recurrent weights that may not be as large as their site asks.
         unsettled: largest relative change in the last pass, if it is not settled.
     """
 
@@ -39,6 +42,7 @@ class Solution:
     shares: Mapping[int, float]
     deciding: Mapping[Source, tuple[Site, ...]]
     silent: frozenset[Source]
+    limited: tuple[Source, ...]
     unsettled: float | None
 
 
@@ -52,6 +56,7 @@ class _Problem:
         of_use: the sites of each use, by the use's value.
         single: planned sources that are used once: their scale is set where they are used.
         tied: planned sources that are looked up and contracted.
+        limits: the largest scale of recurrent weights.
     """
 
     sites: Sites
@@ -59,6 +64,7 @@ class _Problem:
     of_use: Mapping[int, Sequence[Site]]
     single: frozenset[Source]
     tied: frozenset[Source]
+    limits: Mapping[Source, float]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,12 +91,16 @@ def solve(
         signals: samples of the float inputs.
         drawn: samples of the sources that keep their values.
     """
-    problem = _problem(graph, sites, drawn)
+    repeated = repeated_uses(graph, traits, sites.uses.scaled)
+    problem = _problem(graph, sites, drawn, repeated)
     iterate = _Iterate({}, {})
     uses = {use.node: use for use in sites.uses.scaled}
     recorded = {s.value for s in sites.sites} | {
         s.product for s in sites.sites if s.product is not None
     }
+    for loop in graph.capped_loops:
+        recorded |= {*loop.before, *loop.after}
+    pools = find_pools(graph, traits)
     kept = frozenset(s.value for s in sites.sites if s.output is not None)
 
     def ask(use: Use, entering: float, weight: float) -> float:
@@ -100,7 +110,9 @@ def solve(
     record = Record({}, {}, {}, set())
     for count in range(_PASSES):
         previous = dict(iterate.sigma)
-        record = propagate(graph, traits, signals, iterate.sigma, drawn, uses, ask, recorded, kept)
+        record = propagate(
+            graph, traits, signals, iterate.sigma, drawn, uses, ask, recorded, kept, repeated, pools
+        )
         damping = 1.0 if count < _UNDAMPED else 0.5
         change = max(
             _rescale_shared(problem, iterate, record, damping),
@@ -115,11 +127,17 @@ def solve(
         iterate.shares,
         problem.deciding,
         _silent(problem, iterate, record),
+        tuple(s for s, limit in problem.limits.items() if iterate.sigma.get(s) == limit),
         change if change >= _SETTLED else None,
     )
 
 
-def _problem(graph: Graph, sites: Sites, drawn: Mapping[Source, np.ndarray]) -> _Problem:
+def _problem(
+    graph: Graph,
+    sites: Sites,
+    drawn: Mapping[Source, np.ndarray],
+    repeated: Mapping[int, int],
+) -> _Problem:
     deciding = {
         source: found
         for source, found in deciding_sites(graph, sites).items()
@@ -135,6 +153,7 @@ def _problem(graph: Graph, sites: Sites, drawn: Mapping[Source, np.ndarray]) -> 
         of_use,
         frozenset(source for source in deciding if places[source] == 1),
         frozenset(source for source in deciding if is_tied(sites, source)),
+        recurrent_limits(graph, repeated, sites.uses.scaled),
     )
 
 
@@ -153,7 +172,7 @@ def _set_where_used(
             iterate.sigma.setdefault(source, 1.0)
         return 1.0
     for source in sources:
-        iterate.sigma[source] = iterate.sigma.get(source, 1.0) * ratio ** (1 / len(sources))
+        iterate.sigma[source] = iterate.sigma.get(source, 1.0) * ratio ** (1 / use.power)
     return ratio
 
 
@@ -168,11 +187,13 @@ def _rescale_shared(problem: _Problem, iterate: _Iterate, record: Record, dampin
             entering, weight = record.asked.get(site.use.value, (0.0, 0.0))
             ratio = _ratio(problem, iterate, [site], entering, weight)
             if ratio is not None:
-                logs.append(math.log(ratio) / len(site.use.sources))
+                logs.append(math.log(ratio) / site.use.power)
         if logs:
             step = damping * sum(logs) / len(logs)
-            iterate.sigma[source] *= math.exp(step)
-            change = max(change, abs(step))
+            limit = problem.limits.get(source, math.inf)
+            scale = min(iterate.sigma[source] * math.exp(step), limit)
+            change = max(change, abs(math.log(scale / iterate.sigma[source])))
+            iterate.sigma[source] = scale
     return change
 
 
@@ -227,13 +248,32 @@ def _update_shares(sites: Sites, record: Record, shares: dict[int, float]) -> fl
     for site in sites.sites:
         if site.product is not None:
             sides[site.product].append(site)
-    change = 0.0
+    change = _update_gates(sites, record, shares)
     for product, found in sides.items():
-        if product not in record.moments:
+        sides_of = {site.value: site for site in found if site.path_factor}
+        # Constant factors belong to the product: a side is what is there before them.
+        present = math.prod(
+            record.moments.get(value, 0.0) / site.path_factor**2 for value, site in sides_of.items()
+        )
+        if product not in record.moments or present <= 0:
             continue
-        count = min(len({site.value for site in found}), 2)
+        # The product is linear in each side: this is its second moment when both sides have 1.
+        whole = record.moments[product] * found[0].product_gain / present
         old = shares.get(product, 1.0)
-        whole = record.moments[product] * found[0].product_gain / old**count
-        shares[product] = new = min(1.0, whole ** (-1.0 / count)) if whole > 0 else 1.0
+        shares[product] = new = min(1.0, whole ** (-1.0 / len(sides_of))) if whole > 0 else 1.0
+        change = max(change, abs(math.log(new / old)))
+    return change
+
+
+def _update_gates(sites: Sites, record: Record, shares: dict[int, float]) -> float:
+    """What a gate larger than one leaves of the target of a residual branch; never more than 1."""
+    change = 0.0
+    for site in sites.sites:
+        whole = record.moments.get(site.value, 0.0)
+        if not site.gated or whole <= 0:
+            continue
+        old = shares.get(site.use.value, 1.0)
+        allowed = target(site, shares) * site.path_gain * site.before**2
+        shares[site.use.value] = new = min(1.0, old * allowed / whole)
         change = max(change, abs(math.log(new / old)))
     return change

@@ -1,8 +1,8 @@
-"""Stacked weights that are read item by item without a scan.
+"""Stacks that are read item by item, whether a scan, an indexed loop or a Python loop reads them.
 
 A leaf whose leading axis is only ever read one item at a time, each of them somewhere, is a stack
-of weights, whether a scan, an indexed loop or a Python loop reads it: each item is a weight of
-its own.
+of weights: each item is a weight of its own. An item of what a scan has stacked is what that step
+has computed.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ def separate_items(builder: Builder, parameters: Sequence[int]) -> None:
     for node in builder.nodes:
         for value in stacks.intersection(node.inputs):
             readers.setdefault(value, []).append(node)
+    _read_through(builder)
     items: dict[int, int] = {}
     for value, nodes in readers.items():
         found = {id(node): _item(builder, node, value) for node in nodes}
@@ -48,12 +49,47 @@ def separate_items(builder: Builder, parameters: Sequence[int]) -> None:
         ]
 
 
+def _read_through(builder: Builder) -> None:
+    """Let the readers of an item of what a scan has collected read that step's own result."""
+    steps: dict[int, Sequence[int]] = {}
+    axes: dict[int, tuple[int, tuple[int, ...]]] = {}
+    for position, node in enumerate(builder.nodes):
+        if node.primitive == "stack" and node.equation is None:
+            steps[node.outputs[0]] = node.inputs
+        elif node.primitive == "settle":
+            steps[node.outputs[0]] = node.params["steps"]
+        elif node.primitive == "transpose":
+            axes[node.outputs[0]] = _transposed(axes, node)
+        elif node.inputs:
+            collected = _untransposed(axes, node.inputs[0])
+            item = _item(builder, node, node.inputs[0])
+            parts = steps.get(collected, ())
+            # A loop over time that was cut off at the cap has not written out all of its steps.
+            if item is not None and len(parts) == builder.shapes[node.inputs[0]][0]:
+                builder.nodes[position] = _laid_out(builder, node, parts[item])
+
+
+def _transposed(
+    axes: dict[int, tuple[int, tuple[int, ...]]], node: Node
+) -> tuple[int, tuple[int, ...]]:
+    """The value that a transposition, or several in a row, began with, and where its axes are."""
+    permutation = tuple(node.params["permutation"])
+    source, before = axes.get(node.inputs[0], (node.inputs[0], tuple(range(len(permutation)))))
+    return source, tuple(before[axis] for axis in permutation)
+
+
+def _untransposed(axes: dict[int, tuple[int, tuple[int, ...]]], value: int) -> int:
+    """What a value is once transpositions that undo each other are left out."""
+    source, order = axes.get(value, (value, ()))
+    return source if order == tuple(sorted(order)) else value
+
+
 def _item(builder: Builder, node: Node, value: int) -> int | None:
     """Which item of a stack a node reads, if it reads one whole item and nothing else."""
     shape = builder.shapes[value]
     if node.primitive == "stack_item":
         return int(node.params["item"])
-    if node.inputs[0] != value or builder.shapes[node.outputs[0]] != (1, *shape[1:]):
+    if not shape or node.inputs[0] != value or builder.shapes[node.outputs[0]] != (1, *shape[1:]):
         return None
     if node.primitive == "slice":
         return int(node.params["start_indices"][0])
@@ -64,9 +100,10 @@ def _item(builder: Builder, node: Node, value: int) -> int | None:
 
 
 def _separated(builder: Builder, node: Node, item: int) -> list[Node]:
-    whole, part = node.inputs[0], node.outputs[0]
+    whole = node.inputs[0]
     shape = builder.shapes[whole][1:]
-    inner = builder.value(jax.ShapeDtypeStruct(shape, builder.dtypes[whole]), from_parameters=True)
+    aval = jax.ShapeDtypeStruct(shape, builder.dtypes[whole])  # type: ignore[no-untyped-call]
+    inner = builder.value(aval, from_parameters=True)
     take = dataclasses.replace(
         node,
         primitive="stack_item",
@@ -75,8 +112,13 @@ def _separated(builder: Builder, node: Node, item: int) -> list[Node]:
         outputs=(inner,),
         equation=None,
     )
-    layout = {"new_sizes": (1, *shape), "dimensions": None, "sharding": None}
-    keep = dataclasses.replace(
-        node, primitive="reshape", params=layout, inputs=(inner,), outputs=(part,), equation=None
+    return [take, _laid_out(builder, node, inner)]
+
+
+def _laid_out(builder: Builder, node: Node, value: int) -> Node:
+    """A node that writes a value in the shape of what another node wrote."""
+    sizes = builder.shapes[node.outputs[0]]
+    layout = {"new_sizes": sizes, "dimensions": None, "sharding": None}
+    return dataclasses.replace(
+        node, primitive="reshape", params=layout, inputs=(value,), equation=None
     )
-    return [take, keep]

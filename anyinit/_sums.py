@@ -98,7 +98,7 @@ class Sums:
             if not inside:
                 found.append(Term(value, None, chain, trait.silent))
                 continue
-            forks = value != root and len(self.live_consumers(value)) > 1
+            forks = value != root and self._forks(value)
             moving = [v for v in inside if self.traits[v].moves]
             if forks and not self._is_plain(value):
                 found.append(Term(value, None, chain, trait.silent))
@@ -115,9 +115,15 @@ class Sums:
         if is_sum(self.traits, node):
             return node.inputs
         moving = [v for v in node.inputs if self.traits[v].moves]
-        if len(moving) == 1 and passes(self.traits, node, moving[0]):
+        picks = node.primitive in primitives.PICK and node.inputs[0] in moving
+        if picks or (len(moving) == 1 and passes(self.traits, node, moving[0])):
             return (moving[0],)
         return ()
+
+    def _forks(self, value: int) -> bool:
+        """Whether a value is read in several places, its parts (fused gates) not counted."""
+        readers = [self.graph.nodes[n] for n in self.live_consumers(value)]
+        return len(readers) > 1 and any(n.primitive not in primitives.PICK for n in readers)
 
     def _is_plain(self, value: int) -> bool:
         """Whether a fork is one weight's product up to bias, factors and layout."""
@@ -131,16 +137,31 @@ class Sums:
     def stream_of(self, root: int) -> tuple[int, frozenset[int], tuple[Term, ...]] | None:
         """The stream and the branches of a sum, if one of its terms leads to another."""
         terms = self.terms(root)
-        for term in terms:
-            for link in sorted(term.chain - {root}):
-                branches = tuple(
-                    other
-                    for other in terms
-                    if other is not term and self.ancestry.is_behind_weight(link, other.value)
-                )
-                if branches:
-                    return link, term.chain, branches
+        # What is broadcast to the sum's shape (a bias of attention scores) is no stream. The latest
+        # counts: a stream may have its own beginning added again (x = a·x + b·x₀ + f(x)).
+        size = self.graph.size(root)
+        links = sorted(
+            (
+                (link, term)
+                for term in terms
+                for link in term.chain - {root}
+                if self.graph.size(link) == size
+            ),
+            key=_first,
+        )
+        for link, term in reversed(links):
+            branches = tuple(
+                other
+                for other in terms
+                if other is not term and self.ancestry.is_behind_weight(link, other.value)
+            )
+            if branches:
+                return link, term.chain, branches
         return None
+
+
+def _first(pair: tuple[int, Term]) -> int:
+    return pair[0]
 
 
 def is_sum(traits: Traits, node: Node) -> bool:
@@ -165,8 +186,8 @@ def find_residuals(sums: Sums) -> Mapping[int, Residual]:
     depth: dict[int, int] = {}
     for root in sorted(found):
         # A stream is a multiple of the sum that it begins with, or of something else.
-        origin = sums.multiples[found[root][0]].origin
-        previous = origin if origin in found else None
+        earlier = sums.root(sums.multiples[found[root][0]].origin)
+        previous = earlier if earlier in found and earlier < root else None
         before[root] = previous
         depth[root] = 1 if previous is None else depth[previous] + 1
     total: dict[int, int] = {}

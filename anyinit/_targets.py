@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
+from anyinit._events import Acts
 from anyinit._graph import Graph
 from anyinit._sites import Site, Sites
 from anyinit._traits import Source
 from anyinit._uses import Meeting
-from anyinit._walk import Acts
 
 
 def deciding_sites(graph: Graph, sites: Sites) -> dict[Source, tuple[Site, ...]]:
@@ -60,17 +60,18 @@ def wanted(site: Site, shares: Mapping[int, float], arrival: float | None) -> fl
 
     Arguments:
         site: the site.
-        shares: for each product of two signals, the second moment that each side may have.
+        shares: for each product of two signals, the second moment that each side may have; for
+            each gated use, what a gate larger than one leaves of its target.
         arrival: second moment at which a lookup has to arrive, where a tied table fixes it.
     """
     goal = target(site, shares)
     inside = site.before**2
     if site.acts is Acts.RESIDUAL:
-        return goal * inside if inside > 0 else None
+        return goal * inside * shares.get(site.use.value, 1.0) if inside > 0 else None
     if not site.counted:
         rest = site.path_gain / site.path_factor**2 if site.path_factor else 0.0
         return goal / rest if rest > 0 else None
-    if site.path_gain <= 0:
+    if site.path_gain <= 0 or site.factor == 0:
         return None
     return (goal if arrival is None else arrival) / site.path_gain
 

@@ -156,8 +156,10 @@ def trace(
 def _parameter_argument(graph: Graph, value: int, parameter: Parameter) -> Argument:
     if parameter.drawn and jnp.issubdtype(parameter.dtype, jnp.floating):
         return Argument(Role.WEIGHT)
-    if not jnp.issubdtype(parameter.dtype, jnp.inexact):
+    if parameter.samples is None and not jnp.issubdtype(parameter.dtype, jnp.inexact):
         return Argument(Role.OPAQUE)
     samples = np.asarray(0.0) if parameter.samples is None else parameter.samples
+    if samples.dtype.kind == "f":
+        samples = samples.astype(np.float64)
     gain = parameter.collection == "params" and graph.size(value) > 1
-    return Argument(Role.KNOWN, samples.astype(np.float64), gain)
+    return Argument(Role.KNOWN, samples, gain)

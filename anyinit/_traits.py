@@ -40,6 +40,8 @@ class Trait:
         degree: its degree: multiplying ``base`` by s > 0 multiplies this by s^degree.
         reduced: number of reductions over axes between ``base`` and this.
         sources: for a WEIGHT or DERIVED value, the drawn leaves: (argument, item or None).
+        power: for a WEIGHT value, the power of s that multiplies it when all its sources are
+            multiplied by s: 2 for the product of two weights.
         normalizes: the base that this value's node has just made scale-free, if any.
         shifted: the origin this one equals up to a statistic of it that was added.
         sum_of: the origin whose sum over an axis this is, if any.
@@ -51,6 +53,8 @@ class Trait:
         at_most: whether the second moment is known from above only.
         silent: whether this is zero at initialization whatever is drawn.
         gain: whether it is known and comes from a parameter that is not a scalar.
+        features: for each axis, whether it is a feature axis.
+        over_positions: whether the reductions ran over no feature axis.
     """
 
     role: Role
@@ -59,6 +63,7 @@ class Trait:
     degree: float = 1.0
     reduced: int = 0
     sources: tuple[Source, ...] = ()
+    power: int = 1
     normalizes: int | None = None
     shifted: int | None = None
     sum_of: int | None = None
@@ -70,6 +75,8 @@ class Trait:
     at_most: bool = False
     silent: bool = False
     gain: bool = False
+    features: tuple[bool, ...] = ()
+    over_positions: bool = False
 
     @property
     def unshifted(self) -> int:

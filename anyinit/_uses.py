@@ -32,6 +32,7 @@ class Use:
         signal: the other operand, or ``None`` for a lookup or a sum.
         value: the result, from which the walk to the site begins.
         sources: the leaves behind the weight operand.
+        power: the power of their common scale that the weight operand has.
         fan: number of elements summed over.
     """
 
@@ -42,6 +43,7 @@ class Use:
     value: int
     sources: tuple[Source, ...]
     fan: float
+    power: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +79,7 @@ def find_uses(graph: Graph, traits: Traits) -> Uses:
             continue
         use = _use(graph, traits, node, weights[0])
         if isinstance(use, Use):
-            scaled.append(use)
+            scaled.append(dataclasses.replace(use, power=traits[use.weight].power))
         else:
             for source in traits[weights[0]].sources:
                 fixed.setdefault(source, use)
@@ -97,7 +99,7 @@ def _derived_reasons(graph: Graph, traits: Traits, node: Node) -> list[tuple[Sou
             continue
         if result.normalizes is not None and result.normalizes == trait.base:
             reason = Reason.SCALE_FREE
-        elif trait.role is Role.WEIGHT and squeezed_rank(graph, value) <= 1:
+        elif trait.role is Role.WEIGHT and leaf_rank(graph, traits, value) <= 1:
             reason = Reason.GAIN
         elif trait.role is Role.WEIGHT:
             reason = Reason.NONLINEAR
@@ -131,9 +133,12 @@ def _use(graph: Graph, traits: Traits, node: Node, weight: int) -> Use | Reason:
         return Reason.SIGNAL
     if name in primitives.CONTRACTIONS:
         return Reason.UNPLANNED
-    return Reason.GAIN if squeezed_rank(graph, weight) <= 1 else Reason.NONLINEAR
+    return Reason.GAIN if leaf_rank(graph, traits, weight) <= 1 else Reason.NONLINEAR
 
 
-def squeezed_rank(graph: Graph, value: int) -> int:
-    """Number of axes of a value that are longer than one."""
-    return sum(size > 1 for size in graph.shapes[value])
+def leaf_rank(graph: Graph, traits: Traits, weight: int) -> int:
+    """Number of axes longer than one of the leaves behind a weight, the layer axis left out."""
+    return max(
+        sum(size > 1 for size in graph.shapes[leaf]) - (item is not None)
+        for leaf, item in traits[weight].sources
+    )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import fnmatch
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -11,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from anyinit._analysis import analyse
+from anyinit._arguments import check_inputs, check_moment, selection
 from anyinit._paths import named_leaves
 from anyinit._plan import Plan
 from anyinit._trace import Parameter, abstract, initial_samples, is_array, trace
@@ -121,13 +121,13 @@ def plan(
         FloatingPointError: if the signal becomes NaN or infinite during the analysis.
     """
     _check_module(model)
-    _check_moment(input_moment)
+    check_moment(input_moment)
     key = jax.eval_shape(lambda: jax.random.key(0))
     names = list(dict.fromkeys([*_DEFAULT_STREAMS, *(rngs or ())]))
     keys = dict.fromkeys(names, key)
     leaves, structure = jax.tree.flatten((args, kwargs))
     arrays = [abstract(leaf) for leaf in leaves if is_array(leaf)]
-    _check_inputs(arrays)
+    check_inputs(arrays)
 
     def call(given: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         remaining = iter(given)
@@ -145,7 +145,7 @@ def plan(
         Parameter(leaf.name, leaf.collection, leaf.value.shape, leaf.value.dtype, drawn, samples)
         for leaf, (drawn, samples) in zip(named, made, strict=True)
     ]
-    chosen = _selection([p.name for p in parameters if p.drawn], only, skip)
+    chosen = selection([p.name for p in parameters if p.drawn], only, skip)
     if not any(p.drawn for p in parameters):
         raise ValueError(
             f"{type(model).__name__} has no drawn weight: got {len(parameters)} parameters, all "
@@ -192,51 +192,3 @@ def _check_key(rng: Any) -> None:
                 f"{type(leaf).__name__} of dtype {dtype}. "
                 "Call anyinit.flax.init(model, jax.random.key(0), x)."
             )
-
-
-def _check_moment(value: Any) -> None:
-    valid = isinstance(value, (int, float)) and 0 < value < float("inf")
-    if not valid:
-        raise ValueError(
-            f"input_moment={value!r} is no second moment: expected a positive finite number, "
-            "E[x²] of one element of the float inputs."
-        )
-
-
-def _check_inputs(arrays: Sequence[jax.ShapeDtypeStruct]) -> None:
-    for array in arrays:
-        if 0 in array.shape and jnp.issubdtype(array.dtype, jnp.inexact):
-            raise ValueError(
-                f"An input has no elements: got shape {array.shape}, expected every axis to be "
-                "at least 1. Pass an input of the shape that the model is used with."
-            )
-
-
-def _selection(
-    names: Sequence[str], only: str | Sequence[str] | None, skip: str | Sequence[str] | None
-) -> Callable[[str], bool]:
-    """Whether a path is to be scaled, from the caller's patterns."""
-    included = _patterns("only", only, names)
-    excluded = _patterns("skip", skip, names)
-
-    def chosen(name: str) -> bool:
-        wanted = only is None or any(fnmatch.fnmatchcase(name, p) for p in included)
-        return wanted and not any(fnmatch.fnmatchcase(name, p) for p in excluded)
-
-    return chosen
-
-
-def _patterns(
-    option: str, given: str | Sequence[str] | None, names: Sequence[str]
-) -> tuple[str, ...]:
-    if given is None:
-        return ()
-    patterns = (given,) if isinstance(given, str) else tuple(given)
-    for pattern in patterns:
-        if not any(fnmatch.fnmatchcase(name, pattern) for name in names):
-            listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-            raise ValueError(
-                f"{option}={pattern!r} matches no drawn weight. The drawn weights are: {listed}. "
-                "Patterns are matched against whole paths; * matches anything."
-            )
-    return patterns

@@ -103,8 +103,8 @@ def plan(
     1.0
 
     Arguments:
-        model: the module, or a function that makes it from ``nnx.Rngs``; nothing is allocated
-            for the latter.
+        model: the module, or a function (or class) that makes it from ``nnx.Rngs``; nothing is
+            allocated for the latter.
         *args: the module's inputs: arrays or ``jax.ShapeDtypeStruct``.
         method: the method to follow, by name, or a function of the module and its inputs.
         only: path patterns of the weights to scale.
@@ -168,19 +168,17 @@ def plan(
 
     shapes = [abstract(leaf.value) for leaf in named]
     streams = [shapes[position] for position in random]
-    traced = trace(
-        forward, parameters, [shapes[i] for i in fixed], (streams, arrays), input_moment
-    )
+    traced = trace(forward, parameters, [shapes[i] for i in fixed], (streams, arrays), input_moment)
     result = analyse(traced, chosen)
     further = [LeftAlone(named[position].name, Reason.NOT_FLOAT) for position in random]
     return dataclasses.replace(result, left_alone=(*result.left_alone, *further))
 
 
-def _split(model: nnx.Module | Make) -> tuple[Any, nnx.State, list[type[nnx.Variable[Any]]]]:
+def _split(model: nnx.Module | Make) -> tuple[Any, Any, list[type[nnx.Variable[Any]]]]:
     """A module's structure, its state, and what kind of variable each leaf belongs to."""
     if isinstance(model, nnx.Module):
         module = model
-    elif callable(model) and not isinstance(model, type):
+    elif callable(model):
         module = nnx.eval_shape(lambda: model(nnx.Rngs(0)))
         if not isinstance(module, nnx.Module):
             raise _no_module(module)

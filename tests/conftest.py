@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import jax
 import pytest
 
+
 @pytest.fixture(autouse=True)
 def strict_promotion(request: pytest.FixtureRequest) -> Iterator[None]:
     """Run every test under strict dtype promotion.

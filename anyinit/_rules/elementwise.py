@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from anyinit._graph import Graph, Node
-from anyinit._signal import mixture, uniform_atom
+from anyinit._signal import mixture, place_along
 from anyinit._traits import Role, Trait, Traits
 
 # Entries of an additive mask (−10,000, −1e9, −inf) that switch a position off.
@@ -200,8 +200,7 @@ def _iota(graph: Graph, traits: Traits, node: Node, numbers: Sequence[Any]) -> l
     size = shape[dimension]
     if size == 1:
         return [np.asarray(0).astype(graph.dtypes[node.outputs[0]])]
-    places = np.floor(uniform_atom(size, dimension, len(shape)) * size)
-    return [_as_dtype(places, graph.dtypes[node.outputs[0]])]
+    return [_as_dtype(place_along(shape, dimension), graph.dtypes[node.outputs[0]])]
 
 
 RULES = {

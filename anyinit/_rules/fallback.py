@@ -11,7 +11,7 @@ import numpy as np
 from anyinit import _primitives as primitives
 from anyinit._equation import run_equation
 from anyinit._graph import Graph, Node
-from anyinit._signal import SAMPLES, moment, normal_atom, permutation, spread, uniform_atom
+from anyinit._signal import SAMPLES, moment, normal_atom, permutation, places, spread
 
 # The largest array that is made to evaluate a primitive that has no rule.
 _LARGEST = 1 << 20
@@ -46,7 +46,7 @@ def evaluate_equation(
         return None
     if any(not np.all(np.isfinite(r)) for r in results if r.dtype.kind == "f"):
         return None
-    return [_samples(r, value) for r, value in zip(results, node.outputs, strict=True)]
+    return [_samples(result) for result in results]
 
 
 def keep_moment(graph: Graph, node: Node, numbers: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -73,11 +73,11 @@ def _array(graph: Graph, value: int, samples: np.ndarray, position: int) -> np.n
     return samples[np.resize(permutation(position, value), size)].reshape(shape)
 
 
-def _samples(array: np.ndarray, value: int) -> np.ndarray:
+def _samples(array: np.ndarray) -> np.ndarray:
     flat = array.reshape(-1)
     flat = flat if flat.dtype.kind in "iub" else flat.astype(np.float64)
     if flat.size and (flat == flat[0]).all():
         return flat[0:1].reshape(())
     if flat.size in (0, SAMPLES):
         return flat
-    return flat[(uniform_atom(value) * flat.size).astype(np.int64)]
+    return flat[places(array.shape)]

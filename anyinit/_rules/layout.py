@@ -22,8 +22,10 @@ def _same(
 def _pick(
     graph: Graph, traits: Traits, node: Node, numbers: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
-    """Reshuffled, keyed by source and parameters: the same slice twice is identical."""
-    source = traits[node.inputs[0]].origin
+    """Reshuffled, keyed by the parameters: the same slice twice is identical.
+
+    The same slice of two values keeps them paired: gates and states of a step stay in step.
+    """
     results = []
     for position, value in enumerate(node.outputs):
         if graph.shapes[value] == graph.shapes[node.inputs[0]] and node.primitive == "slice":
@@ -31,7 +33,7 @@ def _pick(
             continue
         chosen = [str(node.params.get(name)) for name in _KEYS if name in node.params]
         key = zlib.crc32(repr((node.primitive, position, chosen, node.inputs[1:])).encode())
-        results.append(reshuffle(numbers[0], source, key))
+        results.append(reshuffle(numbers[0], key))
     return results
 
 

@@ -63,12 +63,25 @@ def _gather(
     """Rows of a drawn weight are fresh; entries of a signal are the same marginal."""
     if traits[node.inputs[0]].role is Role.WEIGHT and numbers[0].ndim > 0:
         return [math.sqrt(moment(numbers[0])) * normal_atom(*node.outputs)]
-    return [reshuffle(numbers[0], traits[node.inputs[0]].origin, *node.inputs[1:])]
+    return [reshuffle(numbers[0], *node.inputs[1:])]
+
+
+def _orthogonal(
+    graph: Graph, traits: Traits, node: Node, numbers: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    """Columns of unit length, by which weights are drawn; what comes with them keeps its scale."""
+    rows = graph.shapes[node.outputs[0]][-2]
+    columns = normal_atom(*node.outputs) / math.sqrt(rows)
+    return [columns, *(reshuffle(numbers[0], value) for value in node.outputs[1:])]
 
 
 RULES = {
+    "qr": _orthogonal,
+    "householder_product": _orthogonal,
     "dot_general": _contract,
     "contract": _contract,
     "conv_general_dilated": _contract,
+    "ragged_dot": _contract,
+    "ragged_dot_general": _contract,
     "gather": _gather,
 }

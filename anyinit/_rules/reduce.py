@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from anyinit._contraction import terms_of_sum
 from anyinit._graph import Graph, Node
 from anyinit._signal import mean_and_variance, permutation, quantile_draw, uniform_atom
 from anyinit._traits import Traits
@@ -51,16 +52,10 @@ def extreme_of_terms(samples: np.ndarray, count: float, largest: bool, *key: int
     return quantile_draw(samples, levels if largest else 1.0 - levels)
 
 
-def _count(graph: Graph, node: Node) -> float:
-    if "window_dimensions" in node.params:
-        return float(np.prod(node.params["window_dimensions"], dtype=np.int64))
-    return graph.size(node.inputs[0]) / max(graph.size(node.outputs[0]), 1)
-
-
 def _sum(
     graph: Graph, traits: Traits, node: Node, numbers: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
-    count = _count(graph, node)
+    count = terms_of_sum(graph, node)
     return [
         sum_of_terms(samples.astype(np.float64), count, traits[value].base)
         for samples, value in zip(numbers, node.inputs, strict=True)
@@ -71,7 +66,7 @@ def _extreme(
     graph: Graph, traits: Traits, node: Node, numbers: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
     largest = "max" in node.primitive
-    count = _count(graph, node)
+    count = terms_of_sum(graph, node)
     return [extreme_of_terms(numbers[0], count, largest, *node.outputs)]
 
 
@@ -79,7 +74,7 @@ def _logical(
     graph: Graph, traits: Traits, node: Node, numbers: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
     largest = node.primitive == "reduce_or"
-    return [extreme_of_terms(numbers[0], _count(graph, node), largest, *node.outputs)]
+    return [extreme_of_terms(numbers[0], terms_of_sum(graph, node), largest, *node.outputs)]
 
 
 def _index(

@@ -1,0 +1,136 @@
+"""One weight used several times: what its uses produce is as alike as what enters them.
+
+The products of one weight with two signals are jointly normal, with the correlation of the signals:
+the gates of successive steps of a recurrent network, the two towers of a siamese one. A fresh
+variable a use would make them independent.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from anyinit._contraction import contracted_axes
+from anyinit._graph import Graph
+from anyinit._signal import moment, spread
+from anyinit._traits import Role, Source, Traits
+from anyinit._uses import Meeting, Use
+
+# Earlier uses that a product is correlated with.
+_REMEMBERED = 4
+
+# Keeps nearly equal signals solvable.
+_RIDGE = 1e-6
+
+Memory = dict[int, list[tuple[np.ndarray, np.ndarray]]]
+
+
+def repeated_uses(graph: Graph, traits: Traits, uses: Sequence[Use]) -> Mapping[int, int]:
+    """For each product of a weight that is used several times, what identifies the weight.
+
+    Two uses have the same identity when they contract the same numbers along the same axes.
+
+    Arguments:
+        graph: the flattened model.
+        traits: what each value is.
+        uses: all uses of weights.
+
+    Returns:
+        The identity of each such use by the index of its node.
+    """
+    known: dict[int, int] = {}
+    found = {
+        use.node: _identity(graph, traits, known, use)
+        for use in uses
+        if use.meeting is Meeting.CONTRACTION
+    }
+    counts = Counter(found.values())
+    return {index: identity for index, identity in found.items() if counts[identity] > 1}
+
+
+def recurrent_limits(
+    graph: Graph, repeated: Mapping[int, int], uses: Sequence[Use]
+) -> Mapping[Source, float]:
+    """The largest scale, 1/√fan_in, of each weight that feeds back into itself in a loop.
+
+    Arguments:
+        graph: the flattened model.
+        repeated: identities of the weights that are used several times.
+        uses: all uses of weights.
+    """
+    limits: dict[Source, float] = {}
+    first: dict[int, Use] = {}
+    for use in uses:
+        identity = repeated.get(use.node)
+        if identity is None:
+            continue
+        before = first.setdefault(identity, use)
+        looped = not graph.nodes[before.node].last_step
+        if before is not use and looped and _reaches(graph, before.value, use):
+            limits.update(dict.fromkeys(use.sources, use.fan**-0.5))
+    return limits
+
+
+def _reaches(graph: Graph, value: int, use: Use) -> bool:
+    """Whether a value enters a later use's signal."""
+    pending, seen = [value], {value}
+    while pending:
+        for index in graph.consumers[pending.pop()]:
+            if index >= use.node:
+                continue
+            fresh = set(graph.nodes[index].outputs) - seen
+            seen |= fresh
+            pending += fresh
+    return use.signal in seen
+
+
+def in_step(memory: Memory, identity: int, entering: np.ndarray, product: np.ndarray) -> np.ndarray:
+    """The product of a weight, correlated with its earlier products as the signals are.
+
+    Arguments:
+        memory: earlier signals and products of each identity; changed in place.
+        identity: which weight this is.
+        entering: samples of the signal.
+        product: samples of a fresh normal product.
+    """
+    scale = np.sqrt(moment(product))
+    size = np.sqrt(moment(entering))
+    if not (scale > 0 and size > 0 and np.isfinite(scale) and np.isfinite(size)):
+        return product
+    signal, fresh = spread(entering) / size, spread(product) / scale
+    earlier = memory.setdefault(identity, [])
+    if earlier:
+        signals = np.stack([before for before, _ in earlier])
+        products = np.stack([after for _, after in earlier])
+        alike = signals @ signals.T / signal.size + _RIDGE * np.eye(len(earlier))
+        weights = np.linalg.solve(alike, signals @ signal / signal.size)
+        explained = weights @ products
+        rest = max(0.0, 1.0 - float(weights @ (signals @ signal)) / signal.size)
+        fresh = explained + np.sqrt(rest) * fresh
+        fresh = fresh / np.sqrt(moment(fresh))
+    memory[identity] = [(signal, fresh), *earlier][:_REMEMBERED]
+    return scale * fresh
+
+
+def _identity(graph: Graph, traits: Traits, known: dict[int, int], use: Use) -> int:
+    node = graph.nodes[use.node]
+    axes = contracted_axes(node, node.inputs.index(use.weight))
+    return hash((_expression(graph, traits, known, use.weight), axes))
+
+
+def _expression(graph: Graph, traits: Traits, known: dict[int, int], value: int) -> int:
+    """A number that is the same for values computed from the same weights in the same way."""
+    if value not in known:
+        producer = graph.producers[value]
+        if producer < 0 or traits[value].role is not Role.WEIGHT:
+            known[value] = hash((traits[value].role, value))
+        else:
+            node = graph.nodes[producer]
+            parameters = zlib.crc32(repr(sorted(node.params.items(), key=str)).encode())
+            operands = tuple(_expression(graph, traits, known, v) for v in node.inputs)
+            place = node.outputs.index(value)
+            known[value] = hash((node.primitive, parameters, place, operands))
+    return known[value]

@@ -1,0 +1,266 @@
+"""Runs a model's flattened graph on real arrays, and measures what it computes at every site."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from measure import keys
+
+import anyinit
+import anyinit._analysis as analysis
+import anyinit._flatten as flattening
+import anyinit._sites as finding
+import anyinit.flax as flax_entry
+from anyinit._walk import Acts
+
+# The flat graph is compiled for each model and run three times: fast to compile counts.
+_COMPILER = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+
+
+@dataclasses.dataclass
+class Seen:
+    """What an analysis has worked with on its way to a plan."""
+
+    nodes: Sequence[Any] = ()
+    model: Any = None
+    solution: Any = None
+    sites: Any = None
+    residuals: Any = None
+
+
+@contextmanager
+def watched() -> Iterator[Seen]:
+    """Watch the analyses made inside, and keep what the last one worked with."""
+    seen = Seen()
+
+    def watch(module: Any, name: str, keep: Any) -> Any:
+        original = getattr(module, name)
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            keep(args, result)
+            return result
+
+        return mock.patch.object(module, name, wrapper)
+
+    def keep(field: str, position: int | None = None) -> Any:
+        return lambda args, result: setattr(
+            seen, field, result if position is None else args[position]
+        )
+
+    def keep_nodes(args: Any, result: Any) -> None:
+        seen.nodes = tuple(args[0].nodes)
+
+    with (
+        watch(flattening, "finish", keep_nodes),
+        watch(flax_entry, "trace", keep("model")),
+        watch(analysis, "find_sites", keep("sites")),
+        watch(analysis, "solve", keep("solution")),
+        watch(finding, "find_residuals", keep("residuals")),
+    ):
+        yield seen
+
+
+def planned(model: nn.Module, *args: Any, **kwargs: Any) -> tuple[anyinit.Plan, Seen]:
+    """A model's plan, and what the analysis has worked with."""
+    with watched() as seen:
+        plan = flax_entry.plan(model, *args, **kwargs)
+    return plan, seen
+
+
+def arguments(variables: Any, seed: int, *args: Any, **kwargs: Any) -> list[Any]:
+    """The arrays that the graph's inputs stand for, in their order."""
+    leaves = jax.tree.leaves(dict(variables))
+    streams = [keys(seed)[name] for name in sorted(keys(seed))]
+    inputs = [leaf for leaf in jax.tree.leaves((args, kwargs)) if hasattr(leaf, "dtype")]
+    return [*leaves, *streams, *inputs]
+
+
+def run_flat(seen: Seen, given: Sequence[Any]) -> dict[int, Any]:
+    """Every value of the graph, computed node by node."""
+    graph = seen.model.graph
+    values: dict[int, Any] = {v: jnp.asarray(a) for v, a in graph.literals.items()}
+    values.update(zip(graph.inputs, given, strict=True))
+    for node in seen.nodes:
+        results = _own(node, values, graph.shapes[node.outputs[0]])
+        if results is None:
+            read = [values[v] for v in node.inputs]
+            primitive = node.equation.primitive
+            results = primitive.bind(*read, **primitive.get_bind_params(node.equation.params))
+            results = results if primitive.multiple_results else [results]
+        values.update(zip(node.outputs, results, strict=True))
+    return values
+
+
+def _own(node: Any, values: dict[int, Any], shape: tuple[int, ...]) -> list[Any] | None:
+    read = [values[v] for v in node.inputs]
+    match node.primitive:
+        case "stack_item":
+            return [read[0][node.params["item"]]]
+        case "stack" if "paddings" in node.params:
+            zero = jnp.zeros((), read[0].dtype)
+            paddings = node.params["paddings"]
+            left, right = (jax.lax.pad(x, zero, p) for x, p in zip(read, paddings, strict=True))
+            return [left + right]
+        case "stack" if node.equation is None:
+            return [jnp.stack(read)]
+        case "settle":
+            return [jnp.stack([values[v] for v in node.params["steps"]])]
+        case "mix":
+            chosen = jnp.clip(values[node.params["chosen_by"]], 0, len(read) - 1)
+            return (
+                [jax.lax.select_n(chosen.astype(jnp.int32), *read)]
+                if len(read) < 3
+                else [jnp.stack(read)[chosen]]
+            )
+    if node.equation is not None:
+        return None
+    match node.primitive:
+        case "contract":
+            product = jnp.broadcast_to(read[0] * read[1], node.params["shape"])
+            return [jnp.sum(product, node.params["axes"])]
+        case "reshape":
+            return [read[0].reshape(shape)]
+        case "add":
+            return [read[0] + read[1]]
+        case "mul":
+            return [(read[0] * read[1]).reshape(shape)]
+        case "copy":
+            return read
+    raise AssertionError(f"no way to run {node.primitive}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Deviation:
+    """A site's predicted and measured second moment."""
+
+    path: str
+    acts: str
+    predicted: float
+    measured: float
+    at_most: bool
+    where: str
+
+    @property
+    def ratio(self) -> float:
+        """How far apart the two are, as a factor of at least 1."""
+        if self.measured <= 0 or self.predicted <= 0:
+            return float("inf") if self.measured > 1e-12 else 1.0
+        ratio = self.measured / self.predicted
+        return max(ratio, 1.0 if self.at_most else 1 / ratio)
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """A model measured on fresh inputs, averaged over seeds."""
+
+    plan: anyinit.Plan
+    outputs: tuple[float, ...]
+    sites: tuple[Deviation, ...]
+    streams: tuple[tuple[float, float], ...]
+    additions: int
+    difference: float
+
+
+def measured(model: nn.Module, make_args: Any, seeds: int = 3, **kwargs: Any) -> Measured:
+    """Plan a model, run its flat graph on fresh inputs, and compare.
+
+    `make_args(seed)` gives fresh inputs. `difference` is how far the flat graph's output is from
+    the model's own.
+    """
+    plan, seen = planned(model, *make_args(0), **kwargs)
+    graph, record = seen.model.graph, seen.solution.record
+    sites = [
+        site
+        for site in dict.fromkeys(seen.sites.sites)
+        if site.value in record.moments and graph.nodes[site.use.node].last_step
+    ]
+    chains: dict[int, list[Any]] = {}
+    shared = {site.value for site in sites if site.acts is Acts.RESIDUAL}
+    for root, residual in sorted(seen.residuals.items()):
+        if not any(shared & {branch.value, *branch.chain} for branch in residual.branches):
+            continue
+        chains.setdefault(residual.chain, []).append((root, residual))
+    ends = [(found[0][1].stream, [root for root, _ in found]) for found in chains.values()]
+    outputs = [v for v in graph.outputs if _is_signal(graph, v)]
+    read = list(
+        dict.fromkeys(
+            [*outputs, *(s.value for s in sites)]
+            + [v for start, roots in ends for v in (start, *roots)]
+        )
+    )
+
+    @jax.jit
+    def moments_of(given: Sequence[Any]) -> tuple[list[jax.Array], list[jax.Array]]:
+        values = run_flat(seen, given)
+        squares = [jnp.mean(jnp.square(values[v].astype(jnp.float32))) for v in read]
+        return squares, [values[v] for v in outputs]
+
+    totals = np.zeros(len(read))
+    difference = 0.0
+    compiled = None
+    for seed in range(seeds):
+        variables = plan.rescale(model.init(keys(seed), *make_args(0), **kwargs))
+        fresh = make_args(seed + 1)
+        given = arguments(variables, seed, *fresh, **kwargs)
+        if compiled is None:
+            compiled = moments_of.lower(given).compile(compiler_options=_COMPILER)
+        squares, results = compiled(given)
+        totals += np.asarray(squares, np.float64) / seeds
+        if seed == 0:
+            own = _applied(model, variables, seed, fresh, kwargs)
+            difference = _difference(own, results)
+    moment = dict(zip(read, totals, strict=True))
+    return Measured(
+        plan,
+        tuple(float(moment[v]) for v in outputs),
+        tuple(_deviation(seen, site, moment[site.value]) for site in sites),
+        tuple((float(moment[s]), float(max(moment[r] for r in roots))) for s, roots in ends),
+        max((found[0][1].count for found in chains.values()), default=0),
+        difference,
+    )
+
+
+def _is_signal(graph: Any, value: int) -> bool:
+    return jnp.issubdtype(graph.dtypes[value], jnp.inexact)
+
+
+def _applied(model: nn.Module, variables: Any, seed: int, args: Any, kwargs: Any) -> Any:
+    streams = {name: key for name, key in keys(seed).items() if name != "params"}
+    mutable = kwargs.pop("mutable", False) or [n for n in variables if n != "params"]
+    if mutable:
+        return model.apply(dict(variables), *args, rngs=streams, mutable=mutable, **kwargs)[0]
+    return model.apply(dict(variables), *args, rngs=streams, **kwargs)
+
+
+def _difference(own: Any, results: Sequence[Any]) -> float:
+    floats = [leaf for leaf in jax.tree.leaves(own) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+    differences = [0.0]
+    for left, right in zip(floats, results, strict=True):
+        scale = float(jnp.sqrt(jnp.mean(jnp.square(left.astype(jnp.float32))))) or 1.0
+        differences.append(float(jnp.max(jnp.abs(left - right))) / scale)
+    return max(differences)
+
+
+def _deviation(seen: Seen, site: Any, measured_moment: float) -> Deviation:
+    traits = seen.model.traits
+    names = [seen.model.parameters[leaf].name for leaf, _ in site.use.sources]
+    items = [item for _, item in site.use.sources if item is not None]
+    path = " × ".join(names) + (f"[{items[0]}]" if items else "")
+    read = [site.value, *([] if site.use.signal is None else [site.use.signal])]
+    return Deviation(
+        path,
+        site.acts.value,
+        float(seen.solution.record.moments[site.value]),
+        float(measured_moment),
+        any(traits[value].at_most for value in read),
+        site.where,
+    )
