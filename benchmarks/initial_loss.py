@@ -10,20 +10,12 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))
 import jax
 import numpy as np
 
+from experiments.study.page import INITIAL_LOSS
 from experiments.study.protocol import PAGE_ROWS, SCHEMES, Protocol
 from experiments.study.statistics import Initial, initial
 
 VOCAB, WIDTHS = 33_527, (128, 256, 512, 1024)
 PROTOCOL = Protocol(vocab=VOCAB, layers=4, window=128, batch=32, steps=800, warmup=50)
-PAGE = {  # initial loss at d = 128 and at d = 1024
-    "A": (110.0, 905.0),
-    "B": (10.4, 10.7),
-    "C": (11.2, 28.3),
-    "D": (11.2, 28.3),
-    "D′": (11.2, 28.3),
-    "F": (10.8, 11.0),
-    "E": (10.9, 10.9),
-}
 
 
 def measure(name: str, width: int) -> Initial:
@@ -39,7 +31,7 @@ def main() -> None:
         print(f"\n{name}: {SCHEMES[name].says}")
         for width in WIDTHS:
             found = measure(name, width)
-            ends = {WIDTHS[0]: PAGE[name][0], WIDTHS[-1]: PAGE[name][1]}
+            ends = {WIDTHS[0]: INITIAL_LOSS[name][0], WIDTHS[-1]: INITIAL_LOSS[name][1]}
             page = (
                 f"  ({ends[width]:g}, {found.loss / ends[width] - 1:+.1%})" if width in ends else ""
             )

@@ -19,6 +19,11 @@ _CERTAIN = 12.0
 _COPIES = 8
 
 
+# The largest number of weights of a convex combination that are drawn together (np.choose's own
+# limit is 32).
+_DRAWN_TOGETHER = 32
+
+
 def sum_of_terms(samples: np.ndarray, count: float, *key: int) -> np.ndarray:
     """Samples of the sum of ``count`` elements, as seen by one of its own terms.
 
@@ -52,6 +57,21 @@ def extreme_of_terms(samples: np.ndarray, count: float, largest: bool, *key: int
     return quantile_draw(samples, levels if largest else 1.0 - levels)
 
 
+def _shares(graph: Graph, traits: Traits, node: Node, samples: np.ndarray) -> np.ndarray | None:
+    """All weights of a convex combination in ascending order, (count, samples); they sum to one.
+
+    ``None`` for anything else, and where there are too many to draw.
+    """
+    axes = traits[node.inputs[0]].convex
+    count = round(terms_of_sum(graph, node))
+    if node.primitive == "top_k":
+        count = graph.shapes[node.inputs[0]][-1]
+    if axes is None or samples.ndim == 0 or not 1 < count <= _DRAWN_TOGETHER:
+        return None
+    shares = np.stack([samples[permutation(copy, count)] for copy in range(count)])
+    return np.sort(shares / shares.sum(axis=0), axis=0)
+
+
 def _sum(
     graph: Graph, traits: Traits, node: Node, numbers: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
@@ -66,6 +86,9 @@ def _extreme(
     graph: Graph, traits: Traits, node: Node, numbers: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
     largest = "max" in node.primitive
+    shares = _shares(graph, traits, node, numbers[0])
+    if shares is not None:
+        return [shares[-1 if largest else 0]]
     count = terms_of_sum(graph, node)
     return [extreme_of_terms(numbers[0], count, largest, *node.outputs)]
 
@@ -87,9 +110,15 @@ def _top_k(
     graph: Graph, traits: Traits, node: Node, numbers: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
     """The top share of the quantiles, and opaque indices."""
+    indices = _index(graph, traits, node, numbers)[1:]
+    shares = _shares(graph, traits, node, numbers[0])
+    if shares is not None:
+        top = shares[-graph.shapes[node.outputs[0]][-1] :]
+        chosen = (uniform_atom(*node.outputs) * len(top)).astype(np.int64)
+        return [np.choose(chosen, list(top)), *indices]
     share = graph.size(node.outputs[0]) / max(graph.size(node.inputs[0]), 1)
     levels = 1.0 - share * uniform_atom(*node.outputs)
-    return [quantile_draw(numbers[0], levels), *_index(graph, traits, node, numbers)[1:]]
+    return [quantile_draw(numbers[0], levels), *indices]
 
 
 RULES = {

@@ -1,140 +1,99 @@
-"""Text that every Python carries: its own documentation, as tokens."""
+"""The tokens of a study: found by the name of a text or by a folder, and made only once."""
 
 from __future__ import annotations
 
-import ast
-import dataclasses
 import hashlib
-import importlib
-import os
 import platform
-import random
-import sysconfig
-import warnings
-import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-
+from experiments.study import documentation, sources, tokens
 from experiments.study.errors import StudyError
+from experiments.study.tokenizing import by_own_vocabulary, by_tokenizer, split
+from experiments.study.tokens import Tokens
 
-END_OF_TEXT = "<|endoftext|>"
-VALIDATION_SHARE = 0.05
-NOT_LIBRARY = {"site-packages", "dist-packages", "test", "tests"}
-
-
-@dataclasses.dataclass(frozen=True)
-class Tokens:
-    """Training and validation text as token ids below `vocab`."""
-
-    train: np.ndarray
-    validation: np.ndarray
-    vocab: int
-
-    @property
-    def fingerprint(self) -> str:
-        """A short hash of every token, which tells one text from another."""
-        digest = hashlib.sha256(self.train.tobytes())
-        digest.update(self.validation.tobytes())
-        return digest.hexdigest()[:16]
+DOCUMENTATION = {"stdlib": documentation.stdlib, "topics": documentation.topics}
+WIKITEXT, WIKITEXT_VOCAB = "wikitext-2", 33_527
 
 
-def load(source: str, vocab: int, window: int, cache: Path) -> Tokens:
-    """Tokens of `source`, read from the folder `cache` when they are there already."""
-    if source not in SOURCES:
-        known = ", ".join(SOURCES)
-        raise StudyError(f"no data is called {source!r}: choose among {known}")
-    path = cache / f"{source}-python{platform.python_version()}-{vocab}.npz"
-    tokens = _read(path, vocab)
-    if tokens is None:
-        tokens = tokenize(SOURCES[source](), vocab)
-        _write(path, tokens)
-    for name, part in (("training", tokens.train), ("validation", tokens.validation)):
-        if len(part) <= window:
-            raise StudyError(
-                f"the {name} text of {source!r} has {len(part)} tokens, but one window needs "
-                f"{window + 1}: use a longer text or a shorter window"
-            )
-    return tokens
+def load(
+    source: str,
+    window: int,
+    cache: Path,
+    *,
+    default_vocab: int,
+    vocab: int | None = None,
+    tokenizer: Path | None = None,
+) -> Tokens:
+    """Tokens of a text, read from the folder `cache` when they are there already.
+
+    Arguments:
+        source: `stdlib`, `topics`, `wikitext-2`, or a folder.
+        window: tokens in a training example; each part must have more.
+        cache: where tokens are kept.
+        default_vocab: size of a vocabulary that is trained on the text, unless `vocab` is given.
+        vocab: number of tokens V; without it, what the text gives.
+        tokenizer: file of the tokenizer for a folder without one.
+    """
+    if tokenizer is not None and (source in DOCUMENTATION or source == WIKITEXT):
+        raise StudyError(f"--tokenizer goes with a folder of text, not with {source}: leave it out")
+    if source in DOCUMENTATION:
+        found = _documentation(source, vocab or default_vocab, cache)
+    elif source == WIKITEXT:
+        found = _kept(cache, WIKITEXT, _wikitext)
+    else:
+        found = _folder(Path(source), default_vocab, vocab, tokenizer, cache)
+    return tokens.checked(found, window, source)
 
 
-def tokenize(texts: list[str], vocab: int, seed: int = 0) -> Tokens:
-    """Shuffle and split distinct texts, and encode them by a byte-pair vocabulary of their own."""
-    texts = sorted(set(texts))
-    random.Random(seed).shuffle(texts)
-    held_out = max(1, round(VALIDATION_SHARE * len(texts)))
-    validation, train = texts[:held_out], texts[held_out:]
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab,
-        special_tokens=[END_OF_TEXT],
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(train, trainer)
-    found = tokenizer.get_vocab_size()
-    if found != vocab:
+def _documentation(source: str, vocab: int, cache: Path) -> Tokens:
+    key = f"{source}-python{platform.python_version()}-{vocab}"
+    return _kept(cache, key, lambda: by_own_vocabulary(*split(DOCUMENTATION[source]()), vocab))
+
+
+def _wikitext() -> Tokens:
+    train, validation, tokenizer = sources.wikitext()
+    found = by_tokenizer(train, validation, tokenizer, sources.HUB_TOKENIZER)
+    if found.vocab != WIKITEXT_VOCAB:
         raise StudyError(
-            f"the text gives a vocabulary of {found} tokens, but {vocab} were asked for: "
-            "use a longer text, or a vocabulary between 257 and what the text gives"
+            f"wikitext-2 came out with V = {found.vocab:,}, but the page's has {WIKITEXT_VOCAB:,}: "
+            "what the hub serves has changed; use --data with a folder of the right text"
         )
-    end = tokenizer.token_to_id(END_OF_TEXT)
-
-    def encode(part: list[str]) -> np.ndarray:
-        encodings = tokenizer.encode_batch(part)
-        return np.array([i for e in encodings for i in (*e.ids, end)], dtype=np.int32)
-
-    return Tokens(encode(train), encode(validation), vocab)
+    return found
 
 
-def topics() -> list[str]:
-    """The language reference that `help()` shows."""
-    return list(importlib.import_module("pydoc_data.topics").topics.values())
+def _folder(
+    folder: Path, default_vocab: int, vocab: int | None, tokenizer: Path | None, cache: Path
+) -> Tokens:
+    if tokens.is_kept(folder):
+        found = tokens.read(folder)
+        return found if vocab is None else Tokens(found.train, found.validation, vocab)
+    parts = sources.folder_parts(folder)
+    file = tokenizer or sources.folder_tokenizer(folder)
+    serialized = b"" if file is None else sources.contents(file)
+    size = vocab if file else vocab or default_vocab
+
+    def make() -> Tokens:
+        names = ("train", "validation")
+        texts = [sources.text_of(p, f"{folder / n}") for p, n in zip(parts, names, strict=True)]
+        if file is None:
+            return by_own_vocabulary([texts[0]], [texts[1]], size or default_vocab)
+        return by_tokenizer(texts[0], texts[1], serialized, str(file), size)
+
+    digest = hashlib.sha256(repr(size).encode())
+    for content in (*parts, serialized):
+        digest.update(hashlib.sha256(content).digest())
+    return _kept(cache, f"{folder.resolve().name}-{digest.hexdigest()[:12]}", make)
 
 
-def stdlib() -> list[str]:
-    """Every documentation string of the running Python's library, read without importing it."""
-    root = Path(sysconfig.get_path("stdlib"))
-    files = [p for p in root.rglob("*.py") if not NOT_LIBRARY & set(p.relative_to(root).parts)]
-    docstrings = [text for file in files for text in _docstrings(file)]
-    if not docstrings:
-        raise StudyError(
-            f"there are no Python sources under {root}: use --data topics, or a Python that "
-            "comes with its library's sources"
-        )
-    return docstrings + topics()
-
-
-SOURCES = {"stdlib": stdlib, "topics": topics}
-
-
-def _docstrings(file: Path) -> Iterator[str]:
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    try:
-        with warnings.catch_warnings():  # old library code has invalid escapes
-            warnings.simplefilter("ignore")
-            tree = ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError):  # templates and deliberately broken files
-        return
-    for node in ast.walk(tree):
-        if isinstance(node, documented) and (text := ast.get_docstring(node)):
-            yield text
-
-
-def _read(path: Path, vocab: int) -> Tokens | None:
-    """The cached tokens, or None where there are none or the file is damaged."""
-    try:
-        with path.open("rb") as file, np.load(file) as arrays:
-            return Tokens(arrays["train"], arrays["validation"], vocab)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        return None
-
-
-def _write(path: Path, tokens: Tokens) -> None:
-    """Write beside the target first, so that a killed program leaves no half file."""
-    partial = path.with_suffix(f".{os.getpid()}.partial.npz")
-    np.savez(partial, train=tokens.train, validation=tokens.validation)
-    partial.replace(path)
+def _kept(cache: Path, key: str, make: Callable[[], Tokens]) -> Tokens:
+    """The tokens kept under `key`; made and kept where there are none, or a damaged file."""
+    folder = cache / f"tokens-{key}"
+    if tokens.is_kept(folder):
+        try:
+            return tokens.read(folder)
+        except StudyError:
+            pass
+    made = make()
+    tokens.write(folder, made)
+    return made

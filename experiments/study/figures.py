@@ -1,4 +1,4 @@
-"""The study's figures, as PNG files."""
+"""The study's figures, each a PNG file that can be used as it is."""
 
 from __future__ import annotations
 
@@ -9,110 +9,127 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.study.protocol import SCHEMES, Preset
+from experiments.study.presets import Preset
+from experiments.study.protocol import SCHEMES
 from experiments.study.records import Records
-from experiments.study.tables import best_rate, mean_losses, names, widths
+from experiments.study.summary import (
+    best_losses,
+    best_runs,
+    initial,
+    mean_curve,
+    mean_losses,
+    names,
+    widths,
+)
 
 COLORS = {name: f"C{number % 10}" for number, name in enumerate(SCHEMES)}
+STYLES = {name: "--" if scheme.library else "-" for name, scheme in SCHEMES.items()}
 
 
 def write(preset: Preset, records: Records, out: Path) -> list[Path]:
     """Draw everything that has rows; the files that were written."""
     files = []
     if names(records, "initial"):
-        files.append(_save(initial_loss(preset, records), out / "initial_loss.png"))
+        files.append(_save(_one(initial_loss, records, preset), out / "initial_loss.png"))
+    panels = {
+        "validation_loss": rate_curves,
+        "final_loss": final_loss,
+        "gradient_ratio": gradient_ratio,
+        "training": training_curves,
+    }
     for width in widths(records, "run"):
-        panels = (training_curves, final_loss, rate_curves, gradient_ratio)
-        figure = Figure(figsize=(12, 8), layout="constrained")
-        axes = figure.subplots(2, 2)
-        for panel, ax in zip(panels, axes.flat, strict=True):
-            panel(ax, records, width)
-        figure.suptitle(f"d = {width}, V = {preset.protocol.vocab:,}, {preset.data}")
-        files.append(_save(figure, out / f"training_d{width}.png"))
+        for name, panel in panels.items():
+            figure = _one(panel, records, preset, width)
+            files.append(_save(figure, out / f"{name}_d{width}.png"))
     return files
 
 
-def initial_loss(preset: Preset, records: Records) -> Figure:
+def initial_loss(ax: Axes, records: Records, preset: Preset) -> None:
     """Loss before training against width, with ln V."""
-    figure = Figure(figsize=(6, 4.5), layout="constrained")
-    ax = figure.subplots()
+    at = widths(records, "initial")
     for name in names(records, "initial"):
-        rows = sorted(records.find(kind="initial", scheme=name), key=lambda row: row["width"])
-        at, losses = [row["width"] for row in rows], [row["loss"] or math.nan for row in rows]
-        ax.plot(at, losses, "o-", color=COLORS[name], label=f"{name}: {SCHEMES[name].says}")
+        losses = [initial(records, name, width, "loss") or math.nan for width in at]
+        ax.plot(at, losses, "o", ls=STYLES[name], color=COLORS[name], label=_label(name))
     uniform = math.log(preset.protocol.vocab)
     ax.axhline(uniform, color="grey", linestyle=":", label="ln V")
-    at = widths(records, "initial")
     ax.set_xscale("log", base=2)
     ax.set_yscale("log")
     ax.set_xticks(at, [str(width) for width in at])
     ax.minorticks_off()
     _titles(ax, "Before training", "width d", "loss, nats")
-    return figure
+
+
+def rate_curves(ax: Axes, records: Records, width: int) -> None:
+    """Validation loss against learning rate."""
+    for name in names(records, "run", width):
+        losses = mean_losses(records, name, width)
+        values = [math.nan if loss is None else loss for loss in losses.values()]
+        style = {"ls": STYLES[name], "color": COLORS[name], "label": _label(name)}
+        ax.plot(list(losses), values, "o", **style)
+    ax.set_xscale("log")
+    _titles(ax, f"Validation loss at each rate, d = {width}", "learning rate", "loss, nats")
+
+
+def final_loss(ax: Axes, records: Records, width: int) -> None:
+    """Best validation loss of each scheme, every seed a dot."""
+    best = best_losses(records, width)
+    for place, (name, mean) in enumerate(best.items()):
+        losses = [row["validation_loss"] for row in best_runs(records, name, width)]
+        ax.bar(place, mean, color=COLORS[name], alpha=0.5)
+        ax.plot([place] * len(losses), losses, "o", color=COLORS[name])
+        ax.annotate(
+            f"{mean:.2f}", (place, max(losses)), (0, 5), textcoords="offset points", ha="center"
+        )
+    ax.set_xticks(range(len(best)), list(best), rotation=30 if len(best) > 7 else 0)
+    if best:
+        ax.set_ylim(min(best.values()) * 0.95, max(best.values()) * 1.03)
+    title = f"Validation loss at each scheme's best rate, d = {width}; a dot a seed"
+    _titles(ax, title, "scheme", "loss, nats", legend=False)
+
+
+def gradient_ratio(ax: Axes, records: Records, width: int) -> None:
+    """How the tied table's gradient as input compares with that as output."""
+    for name in best_losses(records, width):
+        if SCHEMES[name].tied:
+            ratios = mean_curve(best_runs(records, name, width), "ratios")
+            style = {"ls": STYLES[name], "color": COLORS[name], "label": _label(name)}
+            ax.plot(np.arange(1, len(ratios) + 1), ratios, **style)
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    title = f"Tied table: gradient as input / as output, d = {width}"
+    _titles(ax, title, "step", "ratio of norms")
 
 
 def training_curves(ax: Axes, records: Records, width: int) -> None:
     """Smoothed training loss of each scheme at its best rate."""
     last = []
-    for name, rate in _best(records, width).items():
-        losses = _mean_curve(records, name, width, rate, "losses")
+    for name in best_losses(records, width):
+        losses = mean_curve(best_runs(records, name, width), "losses")
         span = max(1, len(losses) // 30)
         smooth = np.convolve(losses, np.ones(span) / span, mode="valid")
         last.append(smooth[-1])
-        ax.plot(np.arange(len(smooth)) + span / 2, smooth, color=COLORS[name], label=name)
+        style = {"ls": STYLES[name], "color": COLORS[name], "label": _label(name)}
+        ax.plot(np.arange(len(smooth)) + span / 2, smooth, **style)
     if last:  # A starts far above
         ax.set_ylim(min(last) * 0.95, min(last) * 2)
-    _titles(ax, "Training, each scheme at its best rate", "step", "training loss, nats")
+    _titles(ax, f"Training at each scheme's best rate, d = {width}", "step", "loss, nats")
 
 
-def final_loss(ax: Axes, records: Records, width: int) -> None:
-    """Best validation loss of each scheme, every seed a dot."""
-    best, means = _best(records, width), []
-    for place, (name, rate) in enumerate(best.items()):
-        losses = [
-            row["validation_loss"]
-            for row in records.find(kind="run", scheme=name, width=width, rate=rate)
-        ]
-        mean = sum(losses) / len(losses)
-        means.append(mean)
-        ax.bar(place, mean, color=COLORS[name], alpha=0.5)
-        ax.plot([place] * len(losses), losses, "o", color=COLORS[name])
-        ax.annotate(f"{mean:.2f}", (place, mean), ha="center", va="bottom")
-    ax.set_xticks(range(len(best)), list(best))
-    if means:
-        ax.set_ylim(min(means) * 0.95, max(means) * 1.02)
-    _titles(ax, "After training", "scheme", "validation loss, nats", legend=False)
+def _one(panel, records: Records, preset: Preset, width: int | None = None) -> Figure:
+    """A figure of one panel, which says underneath what was trained."""
+    figure = Figure(figsize=(7.5, 5), layout="constrained")
+    panel(figure.subplots(), records, preset if width is None else width)
+    p = preset.protocol
+    figure.supxlabel(
+        f"{p.layers} layers, V = {p.vocab:,}, {p.steps} steps of {p.batch} × {p.window} tokens",
+        fontsize="small",
+        color="grey",
+    )
+    return figure
 
 
-def rate_curves(ax: Axes, records: Records, width: int) -> None:
-    """Validation loss against learning rate."""
-    for name in names(records, "run"):
-        losses = mean_losses(records, name, width)
-        values = [math.nan if loss is None else loss for loss in losses.values()]
-        ax.plot(list(losses), values, "o-", color=COLORS[name], label=name)
-    ax.set_xscale("log")
-    _titles(ax, "Validation loss at each rate", "learning rate", "validation loss, nats")
-
-
-def gradient_ratio(ax: Axes, records: Records, width: int) -> None:
-    """How the tied table's gradient as input compares with that as output."""
-    for name, rate in _best(records, width).items():
-        if SCHEMES[name].tied:
-            ratios = _mean_curve(records, name, width, rate, "ratios")
-            ax.plot(np.arange(1, len(ratios) + 1), ratios, color=COLORS[name], label=name)
-    ax.set_xscale("log")
-    ax.set_yscale("log")
-    _titles(ax, "Tied table: gradient as input / as output", "step", "ratio of norms")
-
-
-def _best(records: Records, width: int) -> dict[str, float]:
-    rates = {name: best_rate(records, name, width) for name in names(records, "run")}
-    return {name: rate for name, rate in rates.items() if rate is not None}
-
-
-def _mean_curve(records: Records, name: str, width: int, rate: float, key: str) -> np.ndarray:
-    rows = records.find(kind="run", scheme=name, width=width, rate=rate)
-    return np.asarray(np.array([row[key] for row in rows], dtype=float).mean(axis=0))
+def _label(name: str) -> str:
+    return f"{name}: {SCHEMES[name].says}"
 
 
 def _titles(ax: Axes, title: str, x: str, y: str, legend: bool = True) -> None:
@@ -122,5 +139,5 @@ def _titles(ax: Axes, title: str, x: str, y: str, legend: bool = True) -> None:
 
 
 def _save(figure: Figure, path: Path) -> Path:
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, dpi=110)
     return path

@@ -8,10 +8,18 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from experiments.study.attention import causal_attention
+
 
 def normal_fan_in(share: float = 1.0) -> nn.initializers.Initializer:
     """Normal initializer of variance share / fan_in."""
     return nn.initializers.variance_scaling(share, "fan_in", "normal")
+
+
+@jax.checkpoint
+def gelu(x: jax.Array) -> jax.Array:
+    """The exact GELU, whose derivative is formed anew in the backward pass: that saves memory."""
+    return jax.nn.gelu(x, approximate=False)
 
 
 class Block(nn.Module):
@@ -39,13 +47,10 @@ class Block(nn.Module):
 
         h = nn.LayerNorm(1e-5, name="attention_norm")(x)
         q, k, v = jnp.split(dense(3 * self.width, "qkv")(h), 3, axis=-1)
-        split = (-1, window, heads, self.width // heads)
-        h = jax.nn.dot_product_attention(
-            q.reshape(split), k.reshape(split), v.reshape(split), is_causal=True
-        )
-        x = x + dense(self.width, "attention_out", self.share)(h.reshape(x.shape))
+        h = causal_attention(q, k, v, window, heads)
+        x = x + dense(self.width, "attention_out", self.share)(h)
         h = nn.LayerNorm(1e-5, name="mlp_norm")(x)
-        h = jax.nn.gelu(dense(4 * self.width, "mlp_in")(h), approximate=False)
+        h = gelu(dense(4 * self.width, "mlp_in")(h))
         return x + dense(self.width, "mlp_out", self.share)(h)
 
 

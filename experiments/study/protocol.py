@@ -1,4 +1,4 @@
-"""What is compared and how: the schemes, the training protocol and the presets."""
+"""What is compared and how: the schemes and the training protocol."""
 
 from __future__ import annotations
 
@@ -69,6 +69,7 @@ SCHEMES = {
     )
 }
 PAGE_ROWS = ("A", "B", "C", "D", "D′", "F", "E")
+LIBRARY_ROWS = tuple(name for name, scheme in SCHEMES.items() if scheme.library)
 
 
 def scheme(name: str) -> Scheme:
@@ -108,42 +109,3 @@ class Protocol:
     def probes(self) -> tuple[int, ...]:
         """The steps at which the table's two gradients are compared in `table.md`."""
         return tuple(sorted({0, min(100, self.steps - 1), self.steps - 1}))
-
-
-@dataclasses.dataclass(frozen=True)
-class Preset:
-    """A protocol and the grid that is run under it.
-
-    Arguments:
-        protocol: how each run is trained.
-        data: source of the text.
-        initial_widths: widths at which the network is measured before training.
-        widths: widths that are trained.
-        rates: learning rates; the best of them counts.
-        seeds: seeds of initialization and batches.
-    """
-
-    protocol: Protocol
-    data: str
-    initial_widths: tuple[int, ...]
-    widths: tuple[int, ...]
-    rates: tuple[float, ...]
-    seeds: tuple[int, ...] = (0,)
-
-
-PRESETS = {
-    "smoke": Preset(
-        Protocol(vocab=512, layers=1, window=16, batch=4, steps=20, warmup=2),
-        data="topics",
-        initial_widths=(16, 32),
-        widths=(32,),
-        rates=(1e-2,),
-    ),
-    "small": Preset(
-        Protocol(vocab=2048, layers=2, window=64, batch=8, steps=300, warmup=18),
-        data="stdlib",
-        initial_widths=(64, 128, 256),
-        widths=(128,),
-        rates=(1e-3, 3e-3, 1e-2),
-    ),
-}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,15 +47,16 @@ class Records:
         wanted = identity.items()
         return [row for row in self.rows if all(row.get(key) == value for key, value in wanted)]
 
-    def add(self, row: Row) -> None:
-        """Keep a finished row, on the disk before this returns."""
-        row = {key: _jsonable(value) for key, value in row.items()}
-        self._append(row)
-        self.rows.append(row)
+    def add(self, rows: Sequence[Row]) -> None:
+        """Keep finished rows, on the disk before this returns."""
+        kept = [{key: _jsonable(value) for key, value in row.items()} for row in rows]
+        self._append(*kept)
+        self.rows += kept
 
-    def _append(self, line: Row) -> None:
+    def _append(self, *lines: Row) -> None:
+        text = "".join(json.dumps(x, ensure_ascii=False, allow_nan=False) + "\n" for x in lines)
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
 

@@ -9,19 +9,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from experiments.study.devices import own_mesh
+from experiments.study.initialization import initial_params, without_head
 from experiments.study.loss import in_blocks
 from experiments.study.protocol import Protocol, Scheme
-from experiments.study.train import (
-    Shape,
-    Traced,
-    hidden,
-    initial_params,
-    output_table,
-    random_windows,
-    shape_of,
-    traced,
-    without_head,
-)
+from experiments.study.shapes import Shape, Traced, shape_of, traced
+from experiments.study.step import hidden, output_table, random_windows
 
 NETWORK_SEED, WINDOW_SEED = 1, 0
 
@@ -38,7 +31,7 @@ class Initial:
 def initial(protocol: Protocol, scheme: Scheme, width: int, text: jax.Array) -> Initial:
     """Draw a network and measure it on a few windows of the text."""
     shape = shape_of(protocol, scheme, width)
-    params = initial_params(shape, scheme, NETWORK_SEED)
+    params = initial_params(shape, scheme, NETWORK_SEED, own_mesh())
     body, output, numbers = without_head(params), output_table(params), traced(scheme, width)
     fixed = {"shape": dataclasses.replace(shape, tied=True), "protocol": protocol}
     return Initial(*map(float, _measure(body, output, numbers, text, **fixed)))

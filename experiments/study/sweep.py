@@ -4,84 +4,63 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+import numpy as np
+from jax.sharding import Mesh
+from rich.progress import Progress
 
-from experiments.study import data, statistics, train
+from experiments.study import devices, statistics
+from experiments.study.capacity import runs_at_once, widest
 from experiments.study.errors import StudyError
-from experiments.study.protocol import Preset, Scheme
+from experiments.study.presets import Preset
+from experiments.study.progress import Pace
+from experiments.study.protocol import Scheme
 from experiments.study.records import Records, Row
+from experiments.study.runs import Run, runs_of, side_by_side
+from experiments.study.tokens import Tokens
+from experiments.study.train import train
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
-    """A network to train."""
+class Means:
+    """With what a sweep is done, apart from what it measures.
 
-    seed: int
-    width: int
-    scheme: Scheme
-    rate: float
+    Arguments:
+        mesh: devices that share each batch.
+        at_once: runs side by side, or None for as many as fit.
+        deadline: no run is begun that would end after this `time.monotonic()`.
+    """
 
-    @property
-    def identity(self) -> Row:
-        """What tells its row from all others."""
-        where = {"width": self.width, "rate": self.rate, "seed": self.seed}
-        return {"kind": "run", "scheme": self.scheme.name} | where
-
-    def __str__(self) -> str:
-        named = f"{self.scheme.name:9} d = {self.width}"
-        return f"{named}  rate {self.rate:<6g} seed {self.seed}"
+    mesh: Mesh
+    at_once: int | None = None
+    deadline: float | None = None
 
 
-def sweep(preset: Preset, schemes: list[Scheme], out: Path, console: Console) -> Records:
-    """Measure and train everything that `out/runs.jsonl` does not have yet."""
+def make_folder(out: Path) -> None:
+    """Make the output folder, and see that it can be written."""
     try:
         out.mkdir(parents=True, exist_ok=True)
+        probe = out / ".writable"
+        probe.touch()
+        probe.unlink(missing_ok=True)
     except OSError as error:
         raise StudyError(
-            f"cannot make the folder {out} ({error.strerror}): give a writable one with --out"
+            f"cannot write in the folder {out} ({error.strerror}): give a writable one with --out"
         ) from error
-    protocol = preset.protocol
-    with console.status(f"reading {preset.data}"):
-        tokens = data.load(preset.data, protocol.vocab, protocol.window, out)
-    described = protocol_of(preset, tokens.fingerprint)
-    records = Records(out / "runs.jsonl", described)
-    if records.set_aside:
-        console.print(f"the last line of runs.jsonl was cut: moved to {records.set_aside}")
-    console.print(
-        f"{preset.data}: {len(tokens.train):,} training and {len(tokens.validation):,} validation "
-        f"tokens, V = {protocol.vocab:,}; {jax.device_count()} × {described['device']}",
-        highlight=False,
-    )
-    text, held_out = jnp.asarray(tokens.train), jnp.asarray(tokens.validation)
-    with _progress(console) as progress:
-        _initial(preset, schemes, held_out, records, progress)
-        _runs(preset, schemes, text, held_out, records, progress)
-    return records
 
 
-def protocol_of(preset: Preset, fingerprint: str) -> Row:
+def protocol_of(preset: Preset, fingerprint: str, mesh: Mesh) -> Row:
     """All that must agree for two rows to be comparable."""
-    device = jax.devices()[0].device_kind
-    fixed = {"data": preset.data, "text": fingerprint, "device": device}
-    return dataclasses.asdict(preset.protocol) | fixed
+    kind = mesh.devices.flat[0].device_kind
+    device = {"device": kind, "devices": mesh.size}
+    return dataclasses.asdict(preset.protocol) | {"text": fingerprint} | device
 
 
-def _initial(
-    preset: Preset, schemes: list[Scheme], text: jax.Array, records: Records, progress: Progress
+def measure_before_training(
+    preset: Preset, schemes: Sequence[Scheme], tokens: Tokens, records: Records, progress: Progress
 ) -> None:
     """Measure every scheme before training, at every width."""
     todo = [
@@ -89,76 +68,69 @@ def _initial(
         for width, scheme in itertools.product(preset.initial_widths, schemes)
         if not records.find(kind="initial", scheme=scheme.name, width=width)
     ]
-    task = progress.add_task("before training", total=len(todo))
+    text = jax.device_put(tokens.validation)
+    task = progress.add_task("before training", total=len(todo), visible=bool(todo))
     for scheme, width in todo:
         found = statistics.initial(preset.protocol, scheme, width, text)
         identity = {"kind": "initial", "scheme": scheme.name, "width": width}
-        records.add(identity | dataclasses.asdict(found))
+        records.add([identity | dataclasses.asdict(found)])
         progress.advance(task)
-    if not todo:
-        progress.remove_task(task)
 
 
-def _runs(
+def train_all(
     preset: Preset,
-    schemes: list[Scheme],
-    text: jax.Array,
-    held_out: jax.Array,
-    records: Records,
+    schemes: Sequence[Scheme],
+    tokens: Tokens,
+    means: Means,
+    records: Records | None,
     progress: Progress,
-) -> None:
-    """Train every scheme at every width, rate and seed."""
-    grid = itertools.product(preset.seeds, preset.widths, schemes, preset.rates)
-    todo = [run for run in itertools.starmap(Run, grid) if not records.find(**run.identity)]
-    steps = preset.protocol.steps
-    task = progress.add_task("training steps", total=len(todo) * steps)
-    began = time.monotonic()
-    for done, run in enumerate(todo, 1):
-        progress.update(task, description=f"{run.scheme.name} at {run.rate:g}")
-        result = train.run(
-            preset.protocol,
-            run.scheme,
-            run.width,
-            run.rate,
-            run.seed,
-            text,
-            held_out,
-            on_steps=lambda count: progress.advance(task, count),
-        )
-        measured = {
-            "validation_loss": result.validation_loss,
-            "losses": [round(x, 5) for x in result.losses.tolist()],
-            "ratios": [float(f"{x:.5g}") for x in result.ratios.tolist()],
-        }
-        records.add(run.identity | measured)
-        left = (time.monotonic() - began) * (len(todo) - done) / done
-        progress.console.print(
-            f"[{done:2d}/{len(todo)}] {run}  validation {result.validation_loss:.3f}  "
-            f"({left / 60:.1f} min left)",
-            highlight=False,
-            markup=False,
-        )
-    _finish(progress, task, len(todo) * steps, began)
+) -> int:
+    """Train every scheme at every width, rate and seed; how many runs are left undone.
+
+    Arguments:
+        preset: what is trained.
+        schemes: the rows.
+        tokens: the text.
+        means: devices and time.
+        records: where the rows are kept; None in all processes but the first.
+        progress: the bar.
+    """
+    grid = runs_of(preset, schemes)
+    at_once = means.at_once or runs_at_once(preset.protocol, widest(grid))
+    missing = [records is None or not records.find(**run.identity) for run in grid]
+    left = {run for run, todo in zip(grid, devices.agreed(missing), strict=True) if todo}
+    groups = [group for group in side_by_side(grid, at_once) if left & set(group)]
+    texts = [devices.replicate(part, means.mesh) for part in (tokens.train, tokens.validation)]
+    pace = Pace(preset.protocol.steps * sum(map(len, groups)), progress, means.deadline)
+    for group in _in_time(groups, pace, preset.protocol.steps):
+        pace.name(f"{group[0].scheme.name} at {group[0].rate:g}")
+        results = train(preset.protocol, group, means.mesh, at_once, *texts, on_steps=pace.advance)
+        rows = [
+            run.identity
+            | {
+                "validation_loss": result.validation_loss,
+                "losses": [round(x, 5) for x in result.losses.tolist()],
+                "ratios": [float(f"{x:.5g}") for x in result.ratios.tolist()],
+            }
+            for run, result in zip(group, results, strict=True)
+        ]
+        if records is not None:
+            records.add([row for run, row in zip(group, rows, strict=True) if run in left])
+        for run, result in zip(group, results, strict=True):
+            pace.say(f"{run}  {outcome(result.validation_loss)}")
+        left -= set(group)
+    pace.finish()
+    return len(left)
 
 
-def _finish(progress: Progress, task: TaskID, steps: int, began: float) -> None:
-    if not steps:
-        progress.remove_task(task)
-        return
-    seconds = time.monotonic() - began
-    progress.console.print(
-        f"{steps} steps in {seconds:.0f} s, {1e3 * seconds / steps:.0f} ms a step with compilation",
-        highlight=False,
-    )
+def outcome(loss: float) -> str:
+    """A run's end in words."""
+    return f"validation {loss:.3f}" if np.isfinite(loss) else "diverged"
 
 
-def _progress(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description:18}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        console=console,
-    )
+def _in_time(groups: list[list[Run]], pace: Pace, steps: int) -> Iterator[list[Run]]:
+    """The groups that can end in time; all processes agree on where to stop."""
+    for group in groups:
+        if devices.agreed(pace.too_late(steps * len(group))):
+            return
+        yield group

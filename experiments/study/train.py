@@ -1,58 +1,25 @@
-"""One run: AdamW on random windows of the text, compiled once for all schemes, rates and seeds."""
+"""Runs trained side by side, from the first parameters to the validation loss."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
+from jax.sharding import Mesh
 
-import anyinit
-import anyinit.flax
-from experiments.study.loss import cross_entropy
-from experiments.study.model import GPT
-from experiments.study.protocol import Protocol, Scheme
+from experiments.study import step
+from experiments.study.devices import replicate
+from experiments.study.evaluation import evaluating
+from experiments.study.initialization import initial_params, without_head
+from experiments.study.protocol import Protocol
+from experiments.study.runs import Run
+from experiments.study.shapes import shape_of, traced
 
-VALIDATION_SEED = 1234
-STEPS_AT_ONCE = 50
-EXAMPLE = np.zeros((1, 8), np.int32)  # tokens, of which only the shape counts
-
-
-@dataclasses.dataclass(frozen=True)
-class Shape:
-    """What selects an executable; all other numbers of a scheme are traced."""
-
-    vocab: int
-    width: int
-    layers: int
-    tied: bool
-
-    def model(self, lookup: float | jax.Array = 1.0, logits: float | jax.Array = 1.0) -> GPT:
-        """The network with these multipliers; matrices in bfloat16 except on a CPU."""
-        dtype = jnp.float32 if jax.default_backend() == "cpu" else jnp.bfloat16
-        return GPT(self.vocab, self.width, self.layers, self.tied, lookup, logits, dtype)
-
-
-class Traced(NamedTuple):
-    """The numbers in which the steps of one shape differ."""
-
-    lookup: float
-    logits: float
-    matched: bool
-    rate: float = 0.0
-
-
-class State(NamedTuple):
-    """What a step changes."""
-
-    params: Any
-    optimizer: Any
+STEPS_AT_ONCE = 25
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,195 +31,59 @@ class Result:
     ratios: np.ndarray
 
 
-def shape_of(protocol: Protocol, scheme: Scheme, width: int) -> Shape:
-    """The shape of a scheme's network."""
-    return Shape(protocol.vocab, width, protocol.layers, scheme.tied)
-
-
-def traced(scheme: Scheme, width: int, rate: float = 0.0) -> Traced:
-    """A scheme's numbers at this width."""
-    return Traced(scheme.lookup(width), scheme.logits(width), scheme.matched, rate)
-
-
-@functools.cache
-def plan_of(shape: Shape) -> anyinit.Plan:
-    """The library's plan of D at this shape, or of E where the table is not tied."""
-    model = shape.model(logits=shape.width**-0.5 if shape.tied else 1.0)
-    return anyinit.flax.plan(model, EXAMPLE)
-
-
-def initial_params(shape: Shape, scheme: Scheme, seed: int) -> Any:
-    """Parameters before training: the table as the scheme has it, the rest alike everywhere."""
-    key = jax.random.key(seed)
-    if scheme.library:
-        return _by_library(shape, key, scheme)
-    untied = dataclasses.replace(shape, tied=False)  # so that one executable draws for all
-    params = _by_scheme(untied, key, scheme.table_std(shape.width))
-    return without_head(params) if shape.tied else params
-
-
-@functools.partial(jax.jit, static_argnames=("shape", "scheme"))
-def _by_library(shape: Shape, key: jax.Array, scheme: Scheme) -> Any:
-    model = shape.model(scheme.lookup(shape.width), scheme.logits(shape.width))
-    return anyinit.flax.init(model, key, EXAMPLE)["params"]
-
-
-@functools.partial(jax.jit, static_argnames="shape")
-def _by_scheme(shape: Shape, key: jax.Array, table_std: float) -> Any:
-    params = shape.model().init(key, EXAMPLE)["params"]
-    table = params["table"]["embedding"] * table_std  # drawn at 1
-    return {**params, "table": {"embedding": table}}
-
-
-def optimizer(
-    protocol: Protocol, plan: anyinit.Plan, params: Any, numbers: Traced
-) -> optax.GradientTransformation:
-    """AdamW in the library's partition; where nothing is matched, every label has one rate."""
-
-    def adamw(learning_rate: float | jax.Array) -> optax.GradientTransformation:
-        peak = jnp.where(numbers.matched, learning_rate, numbers.rate)
-        return optax.adamw(
-            lambda step: peak * schedule(protocol, step), b1=0.9, b2=0.95, weight_decay=0.0
-        )
-
-    partition = anyinit.optax_partition(params, adamw, plan=plan, learning_rate=numbers.rate)
-    return optax.chain(optax.clip_by_global_norm(1.0), partition)
-
-
-def schedule(protocol: Protocol, step: Any) -> jax.Array:
-    """Linear warm-up times a cosine from 1 to 0.1."""
-    cosine = 0.55 + 0.45 * jnp.cos(math.pi * step / protocol.steps)
-    return jnp.minimum(1.0, (step + 1) / protocol.warmup) * cosine
-
-
-def without_head(params: Any) -> Any:
-    """The parameters that every scheme has."""
-    return {name: leaf for name, leaf in params.items() if name != "head"}
-
-
-def hidden(model: GPT, params: Any, tokens: jax.Array) -> jax.Array:
-    """What the output layer multiplies, in the dtype in which it does: [tokens, d]."""
-    rows: Any = model.apply({"params": params}, tokens, method=GPT.hidden)
-    return jnp.asarray(rows, model.dtype)
-
-
-def output_table(params: Any) -> jax.Array:
-    """The table that the output layer multiplies with."""
-    return jnp.asarray(params["head"] if "head" in params else params["table"]["embedding"])
-
-
-def random_windows(
-    key: jax.Array, text: jax.Array, count: int, window: int
-) -> tuple[jax.Array, jax.Array]:
-    """Tokens and the tokens that follow them, in `count` windows of the text."""
-    starts = jax.random.randint(key, (count, 1), 0, len(text) - window)
-    tokens = text[starts + jnp.arange(window + 1)]
-    return tokens[:, :-1], tokens[:, 1:]
-
-
-def loss_and_gradients(
-    model: GPT, params: Any, tokens: jax.Array, targets: jax.Array
-) -> tuple[jax.Array, Any, jax.Array]:
-    """The loss, its gradient, and |table's gradient as input| / |as output|."""
-
-    def loss_of(params: Any, output: jax.Array) -> jax.Array:
-        return cross_entropy(hidden(model, params, tokens), output, targets.reshape(-1))
-
-    with_respect_to = params, output_table(params)
-    loss, (gradients, as_output) = jax.value_and_grad(loss_of, (0, 1))(*with_respect_to)
-    as_input = gradients["table"]["embedding"]
-    ratio = jnp.linalg.norm(as_input) / jnp.linalg.norm(as_output)
-    if model.tied:
-        return loss, {**gradients, "table": {"embedding": as_input + as_output}}, ratio
-    return loss, {**gradients, "head": as_output}, ratio
-
-
-@functools.partial(jax.jit, static_argnames=("shape", "protocol", "plan"))
-def start(
-    params: Any, numbers: Traced, *, shape: Shape, protocol: Protocol, plan: anyinit.Plan
-) -> Any:
-    """The optimizer's state before the first step."""
-    return optimizer(protocol, plan, params, numbers).init(params)
-
-
-@functools.partial(
-    jax.jit, static_argnames=("shape", "protocol", "plan", "count"), donate_argnames="state"
-)
-def advance(
-    state: State,
-    numbers: Traced,
+def train(
+    protocol: Protocol,
+    runs: Sequence[Run],
+    mesh: Mesh,
+    at_once: int,
     text: jax.Array,
-    key: jax.Array,
-    first: int,
-    *,
-    shape: Shape,
-    protocol: Protocol,
-    plan: anyinit.Plan,
-    count: int,
-) -> tuple[State, tuple[jax.Array, jax.Array]]:
-    """Take `count` steps from step `first` on; the loss and the gradient ratio of each."""
-    model = shape.model(numbers.lookup, numbers.logits)
-
-    def step(state: State, index: jax.Array) -> tuple[State, tuple[jax.Array, jax.Array]]:
-        batch = random_windows(
-            jax.random.fold_in(key, index), text, protocol.batch, protocol.window
-        )
-        loss, gradients, ratio = loss_and_gradients(model, state.params, *batch)
-        adamw = optimizer(protocol, plan, state.params, numbers)
-        updates, inner = adamw.update(gradients, state.optimizer, state.params)
-        return State(optax.apply_updates(state.params, updates), inner), (loss, ratio)
-
-    return jax.lax.scan(step, state, first + jnp.arange(count))
-
-
-@functools.partial(jax.jit, static_argnames=("shape", "protocol"))
-def evaluate(
-    params: Any,
-    output: jax.Array,
-    numbers: Traced,
-    text: jax.Array,
-    *,
-    shape: Shape,
-    protocol: Protocol,
-) -> jax.Array:
-    """Mean loss on the fixed validation windows, `params` being those without the head."""
-    model = shape.model(numbers.lookup, numbers.logits)
-    count, window = protocol.validation_windows, protocol.window
-    tokens, targets = random_windows(jax.random.key(VALIDATION_SEED), text, count, window)
-
-    def loss_of(batch: tuple[jax.Array, jax.Array]) -> jax.Array:
-        rows, targets = hidden(model, params, batch[0]), batch[1].reshape(-1)
-        return cross_entropy(rows, output, targets)
-
-    size = math.gcd(count, protocol.batch)
-    batches = tokens.reshape(-1, size, window), targets.reshape(-1, size, window)
-    return jnp.mean(jax.lax.map(loss_of, batches))
-
-
-def run(
-    protocol: Protocol,
-    scheme: Scheme,
-    width: int,
-    rate: float,
-    seed: int,
-    train: jax.Array,
     validation: jax.Array,
     on_steps: Callable[[int], object] = lambda count: None,
-) -> Result:
-    """Train one network and judge it; `on_steps` hears of every few steps taken."""
-    shape, numbers = shape_of(protocol, scheme, width), traced(scheme, width, rate)
-    fixed = {"shape": shape, "protocol": protocol, "plan": plan_of(shape)}
-    params = initial_params(shape, scheme, seed)
-    state = State(params, start(params, numbers, **fixed))
-    key = jax.random.key(seed)
-    count = max(n for n in range(1, STEPS_AT_ONCE + 1) if protocol.steps % n == 0)
+) -> list[Result]:
+    """Train networks of one shape and judge them; `on_steps` hears of every few steps taken.
+
+    Arguments:
+        protocol: how they are trained.
+        runs: at most `at_once` of them.
+        mesh: devices that share each batch.
+        at_once: runs of one executable; where `runs` are fewer, the last one is repeated.
+        text: training tokens on every device of the mesh, [length].
+        validation: validation tokens on every device of the mesh, [length].
+        on_steps: called with the steps that all runs together have advanced.
+    """
+    padded = [*runs, *[runs[-1]] * (at_once - len(runs))]
+    shape = shape_of(protocol, runs[0].scheme, runs[0].width)
+    setting = step.Setting(shape, protocol, mesh, at_once)
+    count = steps_at_once(protocol)
+    advance = step.steps(setting, count, len(text)).call
+    state, numbers = starting_state(setting, padded)
     losses, ratios = [], []
     for first in range(0, protocol.steps, count):
-        state, curves = advance(state, numbers, train, key, first, count=count, **fixed)
+        state, curves = advance(state, numbers, text, replicate(np.int32(first), mesh))
         losses.append(np.asarray(curves[0]))
         ratios.append(np.asarray(curves[1]))
-        on_steps(count)
-    body, output = without_head(state.params), output_table(state.params)
-    fixed_windows = {"shape": dataclasses.replace(shape, tied=True), "protocol": protocol}
-    loss = evaluate(body, output, numbers, validation, **fixed_windows)
-    return Result(float(loss), np.concatenate(losses), np.concatenate(ratios))
+        on_steps(count * len(runs))
+    body, output = without_head(state.params), step.output_table(state.params)
+    tied = dataclasses.replace(setting, shape=dataclasses.replace(shape, tied=True))
+    judged = np.atleast_1d(np.asarray(evaluating(tied)(body, output, numbers, validation)))
+    each = (np.atleast_2d(np.concatenate(curve, axis=-1)) for curve in (losses, ratios))
+    found = zip(judged.tolist(), *each, strict=True)
+    return [Result(*of_one) for of_one, _ in zip(found, runs, strict=False)]
+
+
+def starting_state(setting: step.Setting, runs: Sequence[Run]) -> tuple[step.State, Any]:
+    """State and numbers of `setting.at_once` runs before the first step."""
+    numbers = [traced(run.scheme, run.width, run.rate, run.seed) for run in runs]
+    drawn = (initial_params(setting.shape, run.scheme, run.seed, setting.mesh) for run in runs)
+    if setting.at_once == 1:
+        params, stacked = next(drawn), numbers[0]
+    else:
+        params = jax.jit(lambda *trees: jax.tree.map(lambda *x: jnp.stack(x), *trees))(*drawn)
+        stacked = jax.tree.map(lambda *x: np.stack(x), *numbers)
+    everywhere = replicate(stacked, setting.mesh)
+    return step.State(params, step.starting(setting)(params, everywhere)), everywhere
+
+
+def steps_at_once(protocol: Protocol) -> int:
+    """Steps between two reports: the largest divisor that is not too many."""
+    return max(n for n in range(1, STEPS_AT_ONCE + 1) if protocol.steps % n == 0)
