@@ -17,11 +17,8 @@ Flags = tuple[bool, ...]
 
 
 def argument_features(shape: Sequence[int], role: Role) -> Flags:
-    """Of an argument: all axes of a weight, the last axis of a signal, none of what is known."""
-    if role is Role.WEIGHT:
-        return tuple(size > 1 for size in shape)
-    last = len(shape) - 1
-    return tuple(role is Role.SIGNAL and last > 0 and axis == last for axis in range(len(shape)))
+    """Of an argument: all axes of a weight, and none of a signal, whose elements are all alike."""
+    return tuple(role is Role.WEIGHT and size > 1 for size in shape)
 
 
 def features(graph: Graph, node: Node, inputs: Sequence[Trait], value: int) -> Flags:
