@@ -18,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 
 SEEDS = 3
 
-# Attention within windows makes positions alike, which the mean over them keeps: 1.8 instead of 1.7.
+# Attention within windows makes positions alike: their mean keeps 1.8 where 1.7 is allowed.
 GAPS = {"swin"}
 
 SLOW = {"bart", "bloom", "clip", "gemma", "gemma3", "phi3", "rwkv", "swin", "whisper"}
