@@ -18,7 +18,7 @@ from anyinit._repeated import Memory, in_step
 from anyinit._rules import evaluate
 from anyinit._signal import moment, normal_atom
 from anyinit._traits import Role, Source, Traits
-from anyinit._twins import Pool, Twins
+from anyinit._twins import Pool, Twins, pairs_signals
 from anyinit._uses import Meeting, Use
 
 Ask = Callable[[Use, float, float], float]
@@ -82,7 +82,8 @@ def propagate(
     remaining = {value: len(nodes) for value, nodes in enumerate(graph.consumers)}
     record = Record({}, {}, {}, set())
     memory: Memory = {}
-    twins = Twins(graph, traits, pools, bool(pools or repeated))
+    paired = bool(repeated) and any(pairs_signals(graph, traits, node) for node in graph.nodes)
+    twins = Twins(graph, traits, pools, bool(pools) or paired)
     twins.begin(signals)
     broken: list[str] = []
     for value in graph.inputs:

@@ -12,8 +12,9 @@ import numpy as np
 from anyinit._graph import Graph
 from anyinit._propagate import Record, propagate
 from anyinit._repeated import recurrent_limits, repeated_uses
+from anyinit._shares import update_shares
 from anyinit._sites import Site, Sites
-from anyinit._targets import deciding_sites, is_tied, target, wanted
+from anyinit._targets import deciding_sites, is_tied, wanted
 from anyinit._traits import Source, Traits
 from anyinit._twins import find_pools
 from anyinit._uses import Use
@@ -117,7 +118,7 @@ def solve(
         change = max(
             _rescale_shared(problem, iterate, record, damping),
             _change(problem.single, previous, iterate.sigma),
-            _update_shares(sites, record, iterate.shares),
+            update_shares(sites, record, iterate.shares),
         )
         if change < _SETTLED:
             break
@@ -240,40 +241,3 @@ def _arrival(problem: _Problem, iterate: _Iterate, site: Site) -> float | None:
             other = problem.of_use[peer.value][0]
             return scale * other.before**2 * other.path_gain
     return None
-
-
-def _update_shares(sites: Sites, record: Record, shares: dict[int, float]) -> float:
-    """Second moment that each side of a product may have so that the product has at most 1."""
-    sides: dict[int, list[Site]] = defaultdict(list)
-    for site in sites.sites:
-        if site.product is not None:
-            sides[site.product].append(site)
-    change = _update_gates(sites, record, shares)
-    for product, found in sides.items():
-        sides_of = {site.value: site for site in found if site.path_factor}
-        # Constant factors belong to the product: a side is what is there before them.
-        present = math.prod(
-            record.moments.get(value, 0.0) / site.path_factor**2 for value, site in sides_of.items()
-        )
-        if product not in record.moments or present <= 0:
-            continue
-        # The product is linear in each side: this is its second moment when both sides have 1.
-        whole = record.moments[product] * found[0].product_gain / present
-        old = shares.get(product, 1.0)
-        shares[product] = new = min(1.0, whole ** (-1.0 / len(sides_of))) if whole > 0 else 1.0
-        change = max(change, abs(math.log(new / old)))
-    return change
-
-
-def _update_gates(sites: Sites, record: Record, shares: dict[int, float]) -> float:
-    """What a gate larger than one leaves of the target of a residual branch; never more than 1."""
-    change = 0.0
-    for site in sites.sites:
-        whole = record.moments.get(site.value, 0.0)
-        if not site.gated or whole <= 0:
-            continue
-        old = shares.get(site.use.value, 1.0)
-        allowed = target(site, shares) * site.path_gain * site.before**2
-        shares[site.use.value] = new = min(1.0, old * allowed / whole)
-        change = max(change, abs(math.log(new / old)))
-    return change

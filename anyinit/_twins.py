@@ -110,7 +110,7 @@ class Twins:
         """The result of a node that takes several positions together; ``None`` for any other."""
         if node.index in self.pools:
             return self._pooled(node, numbers)
-        if self.active and node.primitive == "dot_general" and self._pairs_signals(node):
+        if self.active and pairs_signals(self.graph, self.traits, node):
             return [self._paired(node, numbers)]
         return None
 
@@ -191,13 +191,16 @@ class Twins:
             return True
         if use is not None:
             return use.meeting is Meeting.LOOKUP
-        return node.primitive == "dot_general" and self._pairs_signals(node)
+        return pairs_signals(self.graph, self.traits, node)
 
-    def _pairs_signals(self, node: Node) -> bool:
-        """Whether a contraction multiplies two signals and averages neither."""
-        return all(self.traits[v].role is Role.SIGNAL for v in node.inputs) and not any(
-            averages(self.graph, self.traits, node, position) for position in (0, 1)
-        )
+
+def pairs_signals(graph: Graph, traits: Traits, node: Node) -> bool:
+    """Whether a node contracts two signals and averages neither."""
+    return (
+        node.primitive == "dot_general"
+        and all(traits[value].role is Role.SIGNAL for value in node.inputs)
+        and not any(averages(graph, traits, node, position) for position in (0, 1))
+    )
 
 
 def _common(here: np.ndarray, there: np.ndarray) -> tuple[float, float, float]:

@@ -1,0 +1,5 @@
+"""anyinit for Keras; importing this module imports keras."""
+
+from anyinit_keras import init as init
+from anyinit_keras import optimizer as optimizer
+from anyinit_keras import plan as plan
