@@ -7,13 +7,16 @@ STUDY_ARGS ?= --preset small
 BIN := .venv/bin
 INSTALL_FILES := pyproject.toml constraints.txt anyinit/_version.py
 
-.PHONY: test test-slow study lint format types versions clean
+.PHONY: test test-slow test-keras-torch study lint format types versions clean
 
 test: .venv/installed-dev
 	$(BIN)/pytest $(PYTEST_ARGS)
 
 test-slow: .venv/installed-dev
 	$(BIN)/pytest $(PYTEST_ARGS) -m slow
+
+test-keras-torch: .venv/installed-dev
+	KERAS_BACKEND=torch $(BIN)/pytest $(PYTEST_ARGS) tests/test_keras_*.py
 
 study: .venv/installed-study
 	$(BIN)/python experiments/tied.py $(STUDY_ARGS)

@@ -1,6 +1,9 @@
-"""Leaves out what needs a framework that is not installed, when doctests are collected."""
+"""Chooses the Keras backend, and leaves out what needs a framework that is not installed."""
 
 import importlib.util
+import os
+
+os.environ.setdefault("KERAS_BACKEND", "jax")
 
 collect_ignore_glob = [
     pattern

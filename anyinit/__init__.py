@@ -7,8 +7,8 @@ the weight produces arrives where it is used with the second moment wanted there
 * :func:`anyinit.flax.init` takes the place of ``model.init``; :func:`anyinit.flax.plan` makes
   the plan alone, from shapes.
 * :class:`Plan` is the result: it prints as a report, and :meth:`Plan.rescale` applies it.
-* ``anyinit.nnx`` and ``anyinit.torch`` are the same for Flax nnx and PyTorch; they are imported
-  when they are first used.
+* ``anyinit.nnx``, ``anyinit.torch`` and ``anyinit.keras`` are the same for Flax nnx, PyTorch and
+  Keras; they are imported when they are first used.
 * :func:`optax_partition` and :func:`optax_labels` give the learning rates that go with it.
 """
 
@@ -26,10 +26,11 @@ from anyinit._variables import Variables as Variables
 from anyinit._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from anyinit import keras as keras
     from anyinit import nnx as nnx
     from anyinit import torch as torch
 
-_ON_FIRST_USE = ("nnx", "torch")
+_ON_FIRST_USE = ("keras", "nnx", "torch")
 
 
 def __getattr__(name: str) -> Any:
