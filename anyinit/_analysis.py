@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
+import jax.numpy as jnp
 import numpy as np
 
-from anyinit._events import Acts
 from anyinit._findings import Finding, Kind
 from anyinit._flatten import LOOP_CAP
 from anyinit._graph import CappedLoop
@@ -105,7 +105,7 @@ def _findings(model: Model, sites: Sites, solution: Solution) -> list[Finding]:
         for loop in graph.capped_loops
         if not _has_settled(loop, solution.record.moments)
     ]
-    if not model.outputs and not any(site.acts is Acts.OUTPUT for site in sites.sites):
+    if not any(jnp.issubdtype(graph.dtypes[value], jnp.inexact) for value in graph.outputs):
         found.append(Finding(Kind.NO_FLOAT_OUTPUT, "model"))
     return list(dict.fromkeys(found))
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 
 def check_moment(value: Any) -> None:
@@ -23,7 +22,7 @@ def check_moment(value: Any) -> None:
 def check_inputs(arrays: Sequence[jax.ShapeDtypeStruct]) -> None:
     """Refuse inputs without elements."""
     for array in arrays:
-        if 0 in array.shape and jnp.issubdtype(array.dtype, jnp.inexact):
+        if 0 in array.shape:
             raise ValueError(
                 f"An input has no elements: got shape {array.shape}, expected every axis to be "
                 "at least 1. Pass an input of the shape that the model is used with."

@@ -19,7 +19,11 @@ from anyinit._rules import evaluate
 from anyinit._rules.linear import averages
 from anyinit._scaling import scaling
 from anyinit._signal import from_array
+from anyinit._stacks import is_stack
 from anyinit._traits import Argument, Role, Trait, Traits
+
+# The largest literal that is inspected for one-hot rows.
+_INSPECTED = 1 << 16
 
 _KEEPS_ROLE = primitives.IDENTITY | primitives.SHAPE | primitives.PICK | primitives.JOIN
 _KEEPS_SILENCE = _KEEPS_ROLE | primitives.ADDITIONS | primitives.SUMS | {"neg", "div", "select_n"}
@@ -47,7 +51,8 @@ def classify(graph: Graph, arguments: Mapping[int, Argument]) -> Traits:
             known[value] = _placeholder(graph.dtypes[value])
     for value, array in graph.literals.items():
         flags = argument_features(graph.shapes[value], Role.KNOWN)
-        of[value] = Trait(Role.KNOWN, value, value, features=flags)
+        hot = array.size <= _INSPECTED and _has_one_hot_rows(array)
+        of[value] = Trait(Role.KNOWN, value, value, features=flags, one_hot=hot)
         known[value] = from_array(array)
     arrays = {v: a.array for v, a in arguments.items() if a.array is not None}
     traits = Traits(of, known)
@@ -64,7 +69,12 @@ def classify(graph: Graph, arguments: Mapping[int, Argument]) -> Traits:
         for value, role in zip(node.outputs, roles, strict=True):
             of[value] = _trait(traits, graph, node, inputs, role, value)
         absorbed |= absorbed_nodes(traits, graph, node)
-    return dataclasses.replace(traits, absorbed=frozenset(absorbed))
+    normalized = {trait.normalizes for trait in of if trait is not None} - {None}
+    return dataclasses.replace(
+        traits,
+        absorbed=frozenset(absorbed),
+        normalized=frozenset(base for base in normalized if base is not None),
+    )
 
 
 def _make_exact(
@@ -125,7 +135,7 @@ def _trait(
 ) -> Trait:
     name = node.primitive
     sources = tuple(dict.fromkeys(source for trait in inputs for source in trait.sources))
-    if name == "stack_item":
+    if name == "stack_item" and is_stack(graph, node.inputs[0]):
         count = graph.shapes[node.inputs[0]][0]
         sources = tuple(
             # An item of an item (a scan within a scan) is counted through.
@@ -141,7 +151,7 @@ def _trait(
         at_most=any(operand.at_most for operand in inputs) or _averaged(traits, graph, node),
         silent=_silent(traits, node),
         gain=role is Role.KNOWN and any(operand.gain for operand in inputs),
-        one_hot=_one_hot(traits, node, inputs),
+        one_hot=_one_hot(traits, graph, node, inputs),
         features=features(graph, node, inputs, value),
     )
     if not trait.moves:
@@ -165,18 +175,31 @@ def _averaged(traits: Traits, graph: Graph, node: Node) -> bool:
     )
 
 
-def _one_hot(traits: Traits, node: Node, inputs: Sequence[Trait]) -> bool:
+def _one_hot(traits: Traits, graph: Graph, node: Node, inputs: Sequence[Trait]) -> bool:
     """Whether rows are one-hot: indices compared with a known array of positions."""
     if node.primitive == "eq":
+        if all(trait.role is Role.KNOWN for trait in inputs):
+            return _has_one_hot_rows(exact_value(graph, {}, node.outputs[0]))
         indices = any(trait.role in (Role.OPAQUE, Role.NOISE) for trait in inputs)
         positions = any(
             trait.role is Role.KNOWN and traits.known[value].ndim > 0
             for value, trait in zip(node.inputs, inputs, strict=True)
         )
         return indices and positions
-    if node.primitive in primitives.IDENTITY | primitives.SHAPE | {"select_n"} and inputs:
+    if node.primitive == "select_n":
+        # where(one_hot, 1, 0), not a mask on a signal
+        return inputs[0].one_hot and not any(trait.moves for trait in inputs)
+    if node.primitive in primitives.IDENTITY | primitives.SHAPE and inputs:
         return inputs[0].one_hot
     return False
+
+
+def _has_one_hot_rows(array: np.ndarray | None) -> bool:
+    """Whether every row of a known array of several rows has a single one, and zeros."""
+    if array is None or array.ndim < 2 or array.shape[-1] < 2:
+        return False
+    numbers = np.asarray(array, np.float64)
+    return bool(((numbers == 0) | (numbers == 1)).all() and (numbers.sum(axis=-1) == 1).all())
 
 
 def _silent(traits: Traits, node: Node) -> bool:

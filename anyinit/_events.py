@@ -122,7 +122,10 @@ def stays_linear(sums: Sums, node: Node, reached: Sequence[int], value: int) -> 
 def _pools(structure: Structure, node: Node) -> bool:
     """Whether a sum takes the whole signal, not a statistic of it; a scalar is a loss."""
     sums = structure.sums
-    alone = len(sums.live_consumers(node.inputs[0])) == 1
+    value = node.inputs[0]
+    base = sums.traits[value].base
+    alone = all(len(sums.live_consumers(v)) == 1 for v in (value, base))
+    alone = alone and base not in sums.traits.normalized
     return alone and sums.graph.size(node.outputs[0]) > 1
 
 

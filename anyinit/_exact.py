@@ -40,11 +40,14 @@ def exact_value(graph: Graph, arrays: Mapping[int, np.ndarray], value: int) -> n
         if producer < 0 or graph.size(current) > _LARGEST:
             return None
         node = graph.nodes[producer]
-        if node.equation is None:
+        if node.equation is None and node.primitive != "stack_item":
             return None
         missing = [v for v in node.inputs if v not in done]
         if missing:
             pending += missing
+            continue
+        if node.equation is None:
+            done[current] = done[node.inputs[0]][node.params["item"]]
             continue
         operands = [done[v].astype(graph.dtypes[v]) for v in node.inputs]
         try:

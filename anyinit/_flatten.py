@@ -44,7 +44,7 @@ def flatten(closed_jaxpr: Any, parameters: Sequence[bool]) -> Graph:
     outputs = _inline(builder, closed_jaxpr.jaxpr, closed_jaxpr.consts, inputs)
     separate_items(builder, [v for v, own in zip(inputs, parameters, strict=True) if own])
     lay_side_by_side(builder)
-    rewrite(builder, inputs, outputs)
+    outputs = rewrite(builder, inputs, outputs)
     return finish(builder, inputs, outputs)
 
 

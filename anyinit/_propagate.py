@@ -95,10 +95,10 @@ def propagate(
     for node in graph.nodes:
         if traits[node.outputs[0]].moves:
             use = uses.get(node.index)
-            if node.primitive == "stack_item" and traits[node.outputs[0]].role is Role.WEIGHT:
-                results: Sequence[np.ndarray] = [
-                    _leaf(traits[node.outputs[0]].sources[0], sigma, drawn)
-                ]
+            trait = traits[node.outputs[0]]
+            item = node.primitive == "stack_item" and trait.role is Role.WEIGHT
+            if item and trait.sources[0][1] is not None:
+                results: Sequence[np.ndarray] = [_leaf(trait.sources[0], sigma, drawn)]
             else:
                 factor = 1.0
                 if use is not None:

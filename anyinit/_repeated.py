@@ -41,14 +41,25 @@ def repeated_uses(graph: Graph, traits: Traits, uses: Sequence[Use]) -> Mapping[
     Returns:
         The identity of each such use by the index of its node.
     """
+    found = identities(graph, traits, uses)
+    counts = Counter(found.values())
+    return {index: identity for index, identity in found.items() if counts[identity] > 1}
+
+
+def identities(graph: Graph, traits: Traits, uses: Sequence[Use]) -> Mapping[int, int]:
+    """What identifies the weight of each contraction, by the index of its node.
+
+    Arguments:
+        graph: the flattened model.
+        traits: what each value is.
+        uses: all uses of weights.
+    """
     known: dict[int, int] = {}
-    found = {
+    return {
         use.node: _identity(graph, traits, known, use)
         for use in uses
         if use.meeting is Meeting.CONTRACTION
     }
-    counts = Counter(found.values())
-    return {index: identity for index, identity in found.items() if counts[identity] > 1}
 
 
 def recurrent_limits(

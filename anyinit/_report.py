@@ -158,7 +158,8 @@ def _start(plan: Plan) -> Section:
     if plan.expected_loss is not None and plan.vocabulary and plan.logits_moment is not None:
         others = math.log(plan.vocabulary) + plan.logits_moment / 2
         own = plan.expected_loss - others
-        start = f"Initial cross-entropy: {plan.expected_loss:.2f} nats = "
+        bound = any(row.at_most and row.site == "output" for row in plan.weights)
+        start = f"Initial cross-entropy: {'at most ' * bound}{plan.expected_loss:.2f} nats = "
         start += f"{others:.2f} + {own:.2f}: " if own >= 0.005 else ""
         sentences.append(
             f"{start}ln V + E[logits²]/2 = ln {plan.vocabulary} + {_number(plan.logits_moment)}/2 "

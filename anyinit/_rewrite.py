@@ -37,7 +37,7 @@ class _Context:
     dependent: Set[int]
 
 
-def rewrite(builder: Builder, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+def rewrite(builder: Builder, inputs: Sequence[int], outputs: Sequence[int]) -> list[int]:
     """Replace nodes of a builder by their plainest spelling.
 
     Arguments:
@@ -45,7 +45,11 @@ def rewrite(builder: Builder, inputs: Sequence[int], outputs: Sequence[int]) -> 
             of dead code.
         inputs: values of the function's arguments.
         outputs: values of the function's results.
+
+    Returns:
+        the values of the results afterwards.
     """
+    outputs = _once(builder, outputs)
     readers: dict[int, int] = dict.fromkeys(outputs, 2)
     floats = {v for v in inputs if jnp.issubdtype(builder.dtypes[v], jnp.inexact)}
     weights = {value for value, is_weight in enumerate(builder.from_parameters) if is_weight}
@@ -67,6 +71,31 @@ def rewrite(builder: Builder, inputs: Sequence[int], outputs: Sequence[int]) -> 
             _replace(context, node, "mul", node.inputs)
         else:
             builder.nodes.append(node)
+    return list(outputs)
+
+
+def _once(builder: Builder, outputs: Sequence[int]) -> list[int]:
+    """Compute every sum once: a stream kept as a list is summed anew for each of its readers."""
+    same: dict[int, int] = {}
+    sums: dict[tuple[object, ...], int] = {}
+    nodes = []
+    for node in builder.nodes:
+        if any(value in same for value in node.inputs):
+            node = dataclasses.replace(node, inputs=tuple(same.get(v, v) for v in node.inputs))
+        if node.primitive in primitives.ADDITIONS:
+            key = (node.primitive, *(_literal_or_value(builder, v) for v in node.inputs))
+            earlier = sums.setdefault(key, node.outputs[0])
+            if earlier != node.outputs[0]:
+                same[node.outputs[0]] = earlier
+                continue
+        nodes.append(node)
+    builder.nodes = nodes
+    return [same.get(value, value) for value in outputs]
+
+
+def _literal_or_value(builder: Builder, value: int) -> object:
+    literal = builder.literals.get(value)
+    return ("number", literal.item()) if literal is not None and literal.ndim == 0 else value
 
 
 def _replace(

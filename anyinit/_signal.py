@@ -68,15 +68,24 @@ def quantile_draw(samples: np.ndarray, levels: np.ndarray) -> np.ndarray:
 
 def moment(samples: np.ndarray) -> float:
     """Second moment E[x²]."""
-    numbers = samples.astype(np.float64, copy=False)
+    numbers = _real(samples)
     if numbers.ndim == 0:
         return float(numbers) ** 2 if abs(float(numbers)) < 1e150 else float("inf")
     with np.errstate(all="ignore"):
         return float(np.dot(numbers, numbers) / SAMPLES)
 
 
+def _real(samples: np.ndarray) -> np.ndarray:
+    """The samples in float64; of complex ones the absolute values."""
+    return (np.abs(samples) if samples.dtype.kind == "c" else samples).astype(
+        np.float64, copy=False
+    )
+
+
 def mean_and_variance(samples: np.ndarray) -> tuple[float, float]:
     """Mean and variance of one element."""
+    if samples.dtype.kind == "c":
+        return 0.0, moment(samples)
     if samples.ndim == 0:
         return float(samples), 0.0
     numbers = samples.astype(np.float64, copy=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping
 
 from anyinit._ancestry import find_ancestry
@@ -11,6 +12,7 @@ from anyinit._findings import Reason
 from anyinit._graph import Graph
 from anyinit._lineage import multiples
 from anyinit._path import Path
+from anyinit._repeated import identities
 from anyinit._softcap import soft_cap
 from anyinit._sums import Residual, Sums, find_residuals, only_lookups
 from anyinit._traits import Source, Traits
@@ -126,7 +128,7 @@ def find_sites(graph: Graph, traits: Traits, outputs: frozenset[int]) -> Sites:
         if reason is not Reason.SCALE_FREE or source not in looked_up
     }
     return Sites(
-        tuple(_with_coherence(sites, found, residuals)),
+        tuple(_with_coherence(sums, sites, found, residuals)),
         fixed,
         tuple(_norm_branches(sums, residuals)),
         uses,
@@ -245,19 +247,23 @@ def _factor_before(sums: Sums, use: Use, product_sites: set[tuple[int, int]]) ->
 
 
 def _with_coherence(
-    sites: list[Site], found: list[tuple[Use, Landing, bool]], residuals: dict[int, Residual]
+    sums: Sums,
+    sites: list[Site],
+    found: list[tuple[Use, Landing, bool]],
+    residuals: dict[int, Residual],
 ) -> list[Site]:
     """A weight that serves several additions of one stream adds in step with itself."""
-    served: dict[tuple[tuple[Source, ...], int], int] = {}
-    keys: list[tuple[tuple[Source, ...], int] | None] = []
+    known = identities(sums.graph, sums.traits, sums.uses.scaled)
+    served: Counter[tuple[int, int]] = Counter()
+    keys: list[tuple[int, int] | None] = []
     for site, (_, landing, _) in zip(sites, found, strict=True):
         residual = landing.events[0].residual
-        if site.acts is not Acts.RESIDUAL or residual is None:
+        identity = known.get(site.use.node)
+        if site.acts is not Acts.RESIDUAL or residual is None or identity is None:
             keys.append(None)
             continue
-        key = (site.use.sources, residuals[residual].chain)
-        served[key] = served.get(key, 0) + 1
-        keys.append(key)
+        keys.append((identity, residuals[residual].chain))
+        served[identity, residuals[residual].chain] += 1
     return [
         site if key is None else dataclasses.replace(site, coherent=served[key])
         for site, key in zip(sites, keys, strict=True)

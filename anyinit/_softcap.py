@@ -14,7 +14,10 @@ from anyinit import _primitives as primitives
 from anyinit._rules import evaluate
 from anyinit._sums import Sums
 
-_GRID = np.array([-1e8, -1e6, -1e-3, 0.0, 1e-3, 1e6, 1e8])
+# Far out on either side, and around zero. Written with exponentials a cap overflows far out: what
+# is finite there decides.
+_FAR = np.logspace(1.5, 8.0, 27)
+_GRID = np.concatenate([-_FAR, [-1e-3, 0.0, 1e-3], _FAR])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,11 +62,19 @@ def soft_cap(sums: Sums, start: int) -> SoftCap | None:
     if not _has_factor_behind(sums, start, value, inside):
         return None
     f = np.broadcast_to(np.asarray(inside[value], dtype=np.float64), _GRID.shape)
-    low, left, middle, right, high = f[0], f[2], f[3], f[4], f[6]
-    bounded = np.isclose(f[0], f[1], rtol=1e-2) and np.isclose(f[5], f[6], rtol=1e-2)
+    low, high = _limit(f[: _FAR.size]), _limit(f[-_FAR.size :])
+    left, middle, right = f[_FAR.size : _FAR.size + 3]
+    bounded = low is not None and high is not None and low != high
     below, above = (middle - left) / 1e-3, (right - middle) / 1e-3
-    smooth = below != 0 and np.isclose(below, above, rtol=1e-2) and low != high
+    smooth = below != 0 and np.isclose(below, above, rtol=1e-2)
     return SoftCap(value, float(above + below) / 2) if bounded and smooth else None
+
+
+def _limit(far: np.ndarray) -> float | None:
+    """What a function approaches far out, if the last two finite numbers agree."""
+    finite = far[np.isfinite(far)]
+    settled = finite.size > 2 and np.isclose(finite[-2], finite[-1], rtol=1e-2)
+    return float(finite[-1]) if settled else None
 
 
 def _first_consumer(sums: Sums, value: int) -> int:

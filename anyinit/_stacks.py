@@ -13,7 +13,8 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
-from anyinit._graph import Builder, Node
+from anyinit import _primitives as primitives
+from anyinit._graph import Builder, Graph, Node
 
 # A table of vectors (positions, embeddings) is no stack: its rows are not weights of their own.
 _LEAST_RANK = 3
@@ -82,6 +83,28 @@ def _untransposed(axes: dict[int, tuple[int, tuple[int, ...]]], value: int) -> i
     """What a value is once transpositions that undo each other are left out."""
     source, order = axes.get(value, (value, ()))
     return source if order == tuple(sorted(order)) else value
+
+
+def is_stack(graph: Graph, value: int) -> bool:
+    """Whether each item of a value is a weight of its own: a leaf that is only read item by item.
+
+    What is scanned may also be a view of a leaf (reshaped, reversed, moved axes), or a leaf that is
+    read whole elsewhere: its items are then parts of one weight.
+
+    Arguments:
+        graph: the flattened model.
+        value: what items are taken of.
+    """
+    if any(graph.nodes[n].primitive != "stack_item" for n in graph.consumers[value]):
+        return False
+    producer = graph.producers[value]
+    if producer < 0:
+        return True
+    node = graph.nodes[producer]
+    if node.primitive == "stack_item":
+        return is_stack(graph, node.inputs[0])
+    plain = node.primitive in primitives.IDENTITY and len(graph.consumers[node.inputs[0]]) == 1
+    return plain and graph.producers[node.inputs[0]] < 0
 
 
 def _item(builder: Builder, node: Node, value: int) -> int | None:

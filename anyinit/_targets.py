@@ -84,7 +84,7 @@ def role_names(sites: Sites, source: Source, outputs_of: set[Acts]) -> tuple[str
             continue
         if site.use.meeting is not Meeting.CONTRACTION:
             roles.append("lookup")
-        elif site.acts in outputs_of:
+        elif site.acts in outputs_of or is_tied(sites, source):
             roles.append("readout")
         else:
             roles.append("kernel")

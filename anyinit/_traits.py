@@ -114,12 +114,14 @@ class Traits:
         of: trait of each value; ``None`` for values that are never computed.
         known: samples of every value whose role is KNOWN, NOISE or OPAQUE.
         absorbed: nodes inside a log-softmax, which as a whole only shifts its input.
+        normalized: bases that are normalized somewhere.
         independent_tokens: whether an average over tokens shrinks what it averages.
     """
 
     of: Sequence[Trait | None]
     known: Mapping[int, np.ndarray]
     absorbed: frozenset[int] = frozenset()
+    normalized: frozenset[int] = frozenset()
     independent_tokens: bool = False
 
     def __getitem__(self, value: int) -> Trait:

@@ -63,6 +63,8 @@ def find_pools(graph: Graph, traits: Traits) -> Mapping[int, Pool]:
             continue
         if any(len(graph.consumers[v]) > 1 for v in (value, trait.base)):
             continue
+        if trait.base in traits.normalized:
+            continue
         pool = _pool(graph.shapes[value], trait.features, node)
         if pool.positions > 1 and graph.size(node.outputs[0]) > 1:
             pools[node.index] = pool

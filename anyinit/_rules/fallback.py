@@ -17,6 +17,13 @@ from anyinit._signal import SAMPLES, moment, normal_atom, permutation, places, s
 _LARGEST = 1 << 20
 
 
+# What these return depends on the whole matrix, of which samples know nothing.
+_STRUCTURED = frozenset(
+    """custom_linear_solve lu lu_pivots_to_permutation triangular_solve cholesky eigh eig svd schur
+    hessenberg tridiagonal tridiagonal_solve""".split()
+)
+
+
 def evaluate_equation(
     graph: Graph, node: Node, numbers: Sequence[np.ndarray]
 ) -> list[np.ndarray] | None:
@@ -28,7 +35,9 @@ def evaluate_equation(
     equation = node.equation
     elementwise = node.primitive in primitives.ELEMENTWISE
     sizes = [graph.size(value) for value in (*node.inputs, *node.outputs)]
-    if equation is None or (not elementwise and max(sizes) > _LARGEST):
+    if equation is None or node.primitive in _STRUCTURED:
+        return None
+    if not elementwise and max(sizes) > _LARGEST:
         return None
     arrays = [
         spread(samples) if elementwise else _array(graph, value, samples, position)
@@ -75,7 +84,7 @@ def _array(graph: Graph, value: int, samples: np.ndarray, position: int) -> np.n
 
 def _samples(array: np.ndarray) -> np.ndarray:
     flat = array.reshape(-1)
-    flat = flat if flat.dtype.kind in "iub" else flat.astype(np.float64)
+    flat = flat if flat.dtype.kind in "iubc" else flat.astype(np.float64)
     if flat.size and (flat == flat[0]).all():
         return flat[0:1].reshape(())
     if flat.size in (0, SAMPLES):
