@@ -20,10 +20,11 @@ import anyinit.flax
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.initial_loss import PAGE, measure
+from benchmarks.initial_loss import measure
 from experiments.study import devices, loss, shapes, step
 from experiments.study.initialization import initial_params
 from experiments.study.optimizer import optimizer, schedule
+from experiments.study.page import INITIAL_LOSS
 from experiments.study.presets import PRESETS
 from experiments.study.protocol import PAGE_ROWS, SCHEMES, scheme
 from experiments.study.runs import Run
@@ -217,7 +218,7 @@ def test_the_library_gives_the_table_the_scale_of_the_scheme(name: str) -> None:
 
 @pytest.mark.parametrize("name", PAGE_ROWS)
 def test_initial_loss_at_the_vocabulary_of_the_page(name: str) -> None:
-    assert measure(name, 128).loss == pytest.approx(PAGE[name][0], rel=0.03)
+    assert measure(name, 128).loss == pytest.approx(INITIAL_LOSS[name][0], rel=0.03)
 
 
 def test_the_full_preset_is_the_pages() -> None:
