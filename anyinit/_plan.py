@@ -25,7 +25,8 @@ class WeightPlan:
         site: what acts at the site, as words (``"output"``, ``"nonlinearity"``, ``"residual"`` …).
         where: ``file.py:line`` of the site.
         fan: number of elements that the weight's product sums over (1 for a lookup).
-        moment_in: second moment of what is multiplied with the weight.
+        moment_in: second moment of what is multiplied with the weight, without the constants
+            that ``c`` counts.
         c: constant factor counted on the weight's way to its site.
         target: second moment wanted at the site from this weight.
         at_most: whether the prediction is an upper bound (fed by an attention average).

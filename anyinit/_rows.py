@@ -34,6 +34,7 @@ def weight_rows(model: Model, sites: Sites, solution: Solution) -> list[WeightPl
         factors = [abs(site.factor) for site in found if site.factor]
         factor = math.exp(sum(map(math.log, factors)) / len(factors))
         factor = 1.0 if math.isclose(factor, 1.0, rel_tol=1e-6) else factor
+        on_input = first.on_input if first.counted else 1.0
         scales = tuple(solution.sigma[source] for source in sources)
         stacked = sources[0][1] is not None
         lookups = [s for s in sites.sites if s.use.sources == (sources[0],) and is_table(s)]
@@ -52,7 +53,7 @@ def weight_rows(model: Model, sites: Sites, solution: Solution) -> list[WeightPl
                 site="arrival of a lookup" if is_table(first) else first.acts.value,
                 where=first.where,
                 fan=round(first.use.fan),
-                moment_in=entering,
+                moment_in=entering / (on_input**2 if on_input else 1.0),
                 c=factor,
                 target=target(first, solution.shares),
                 at_most=signal is not None and model.traits[signal].at_most,

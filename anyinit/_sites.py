@@ -38,6 +38,7 @@ class Site:
         peers: the uses that meet this one in a sum of lookups, itself left out.
         additions: N, for a residual branch.
         coherent: how many of the N additions this weight's own terms serve.
+        on_input: the part of ``before`` that is on the input.
         output: the model's output that is read here, where that is what acts.
         gated: whether a product with another signal lies between the use and the stream.
     """
@@ -55,6 +56,7 @@ class Site:
     peers: tuple[Use, ...]
     additions: int = 1
     coherent: int = 1
+    on_input: float = 1.0
     output: int | None = None
     gated: bool = False
 
@@ -194,6 +196,7 @@ def _site(
     event = landing.events[0]
     node = sums.graph.nodes[event.node if event.node >= 0 else use.node]
     terms, peers, additions = _sharing(structure, use, landing)
+    on_input = _factor_on_input(sums, use, product_sites)
     product = node.outputs[0] if landing.acts is Acts.PRODUCT else None
     beyond = [] if product is None else land(structure, product, Path())
     return Site(
@@ -205,10 +208,11 @@ def _site(
         beyond[0].path.gain if beyond else 1.0,
         abs(landing.path.factor),
         landing.path.gain,
-        _factor_before(sums, use, product_sites),
+        on_input * abs(sums.multiples[use.weight].factor),
         terms,
         peers,
         additions,
+        on_input=on_input,
         output=event.value if landing.acts is Acts.OUTPUT else None,
     )
 
@@ -230,20 +234,19 @@ def _sharing(structure: Structure, use: Use, landing: Landing) -> tuple[int, tup
     return max(len(alike), 1), peers, 1
 
 
-def _factor_before(sums: Sums, use: Use, product_sites: set[tuple[int, int]]) -> float:
-    """Product of the constant factors on a use's weight, and on its input since it was made.
+def _factor_on_input(sums: Sums, use: Use, product_sites: set[tuple[int, int]]) -> float:
+    """Product of the constant factors on a use's input since it was made.
 
     A factor that already counts for the weight before it (that weight's site is this use) is not
     counted a second time.
     """
-    factor = sums.multiples[use.weight].factor
     if use.signal is None:
-        return abs(factor)
+        return 1.0
     entering = sums.multiples[use.signal]
     terms = [term.use for term in sums.terms(entering.origin)]
     if any(term is not None and (use.node, term) in product_sites for term in terms):
-        return abs(factor)
-    return abs(factor * entering.factor)
+        return 1.0
+    return abs(entering.factor)
 
 
 def _with_coherence(

@@ -174,10 +174,14 @@ def plan(
 def _check_module(model: Any) -> None:
     if not isinstance(model, nn.Module):
         got = model.__name__ if isinstance(model, type) else type(model).__name__
-        raise TypeError(
-            f"Expected an instance of flax.linen.Module, got {got}"
-            + (" itself, a class: create an instance first." if isinstance(model, type) else ".")
-        )
+        hint = " itself, a class: create an instance first." if isinstance(model, type) else "."
+        kind = model if isinstance(model, type) else type(model)
+        roots = {base.__module__.partition(".")[0] for base in kind.__mro__}
+        for root, name in (("keras", "keras"), ("torch", "torch"), ("flax", "nnx")):
+            if root in roots:
+                hint += f" For such a model use anyinit.{name}."
+                break
+        raise TypeError(f"Expected an instance of flax.linen.Module, got {got}{hint}")
 
 
 def _check_key(rng: Any) -> None:
