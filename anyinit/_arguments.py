@@ -8,6 +8,18 @@ from typing import Any
 
 import jax
 
+MODES = ("analytic",)
+
+
+def check_mode(mode: str) -> None:
+    """Refuse an unknown ``mode``."""
+    if mode not in MODES:
+        listed = " or ".join(f'"{known}"' for known in MODES)
+        raise ValueError(
+            f"Unknown mode: got mode={mode!r}, expected {listed}; measuring on a batch "
+            '("empirical") is not part of this version.'
+        )
+
 
 def check_moment(value: Any) -> None:
     """Refuse an ``input_moment`` that is no second moment."""

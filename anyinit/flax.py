@@ -10,13 +10,12 @@ import jax
 import jax.numpy as jnp
 
 from anyinit._analysis import analyse
-from anyinit._arguments import check_inputs, check_moment, selection
+from anyinit._arguments import check_inputs, check_mode, check_moment, selection
 from anyinit._paths import named_leaves
 from anyinit._plan import Plan
 from anyinit._trace import Parameter, abstract, initial_samples, is_array, trace
 from anyinit._variables import Variables
 
-MODES = ("analytic",)
 _DEFAULT_STREAMS = ("params", "dropout")
 
 
@@ -59,12 +58,7 @@ def init(
             or the model draws no weight.
         FloatingPointError: if the signal becomes NaN or infinite during the analysis.
     """
-    if mode not in MODES:
-        listed = " or ".join(f'"{known}"' for known in MODES)
-        raise ValueError(
-            f"Unknown mode: got mode={mode!r}, expected {listed}; measuring on a batch "
-            '("empirical") is not part of this version.'
-        )
+    check_mode(mode)
     _check_module(model)
     _check_key(rng)
     extra = kwargs.pop("rngs", None)

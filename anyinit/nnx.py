@@ -11,14 +11,12 @@ import numpy as np
 from flax import nnx
 
 from anyinit._analysis import analyse
-from anyinit._arguments import check_inputs, check_moment, selection
+from anyinit._arguments import check_inputs, check_mode, check_moment, selection
 from anyinit._existing import is_constant, samples_of
 from anyinit._findings import Reason
 from anyinit._paths import Leaf, named_leaves
 from anyinit._plan import LeftAlone, Plan
 from anyinit._trace import Parameter, abstract, initial_samples, is_array, trace
-
-MODES = ("analytic",)
 
 Make = Callable[[nnx.Rngs], nnx.Module]
 Patterns = str | Sequence[str] | None
@@ -65,12 +63,7 @@ def init(
             or the model has no drawn weight.
         FloatingPointError: if the signal becomes NaN or infinite during the analysis.
     """
-    if mode not in MODES:
-        listed = " or ".join(f'"{known}"' for known in MODES)
-        raise ValueError(
-            f"Unknown mode: got mode={mode!r}, expected {listed}; measuring on a batch "
-            '("empirical") is not part of this version.'
-        )
+    check_mode(mode)
     if not isinstance(model, nnx.Module):
         raise _no_module(model)
     made = plan(

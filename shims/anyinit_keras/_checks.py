@@ -6,22 +6,7 @@ from typing import Any
 
 import keras
 
-MODES = ("analytic",)
 BACKENDS = ("jax", "torch")
-
-
-def check_mode(mode: str) -> None:
-    """Refuse unknown modes.
-
-    Arguments:
-        mode: what was passed as ``mode=``.
-    """
-    if mode not in MODES:
-        listed = " or ".join(f'"{known}"' for known in MODES)
-        raise ValueError(
-            f"Unknown mode: got mode={mode!r}, expected {listed}; measuring on a batch "
-            '("empirical") is not part of this version.'
-        )
 
 
 def check_model(model: Any) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import jax
 import keras
 
-from anyinit._arguments import check_inputs, check_moment, selection
+from anyinit._arguments import check_inputs, check_mode, check_moment, selection
 from anyinit._findings import Reason
 from anyinit._plan import LeftAlone, Plan
 from anyinit_keras._build import build
-from anyinit_keras._checks import check_drawn, check_mode, check_model, check_values
+from anyinit_keras._checks import check_drawn, check_model, check_values
 from anyinit_keras._inputs import call_of, is_array
 from anyinit_keras._names import named_variables, seed_states
 

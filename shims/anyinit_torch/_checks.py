@@ -9,12 +9,11 @@ from typing import Any
 import torch
 
 from anyinit import _arguments
+from anyinit._arguments import check_mode
 from anyinit._trace import Parameter
 from anyinit_torch._lowering import abstract_value
 from anyinit_torch._record import specification
 from anyinit_torch._storages import Leaf
-
-MODES = ("analytic",)
 
 _ORDER = (
     "First tie the weights, then materialise the model (model.to_empty(device=...) and its "
@@ -31,12 +30,7 @@ def check_call(model: Any, mode: str, input_moment: Any) -> None:
         mode: what was passed as ``mode=``.
         input_moment: what was passed as ``input_moment=``.
     """
-    if mode not in MODES:
-        listed = " or ".join(f'"{known}"' for known in MODES)
-        raise ValueError(
-            f"Unknown mode: got mode={mode!r}, expected {listed}; measuring on a batch "
-            '("empirical") is not part of this version.'
-        )
+    check_mode(mode)
     if isinstance(model, torch.jit.ScriptModule):
         raise TypeError(
             f"Expected a torch.nn.Module that Python runs, got the scripted module "
