@@ -36,6 +36,7 @@ class WeightPlan:
         aliases: other names of the same storage (a tie declared by two names).
         arrival: for a table that is looked up, second moment on arrival; else ``None``.
         own_token_logit: for a tied table, expected logit of the token that was looked up.
+        layer_axes: axes of a stacked leaf that count its layers, in the order of ``sigma``.
     """
 
     path: str
@@ -55,6 +56,7 @@ class WeightPlan:
     aliases: tuple[str, ...] = ()
     arrival: float | None = None
     own_token_logit: float | None = None
+    layer_axes: tuple[int, ...] = ()
 
     @property
     def is_tied(self) -> bool:

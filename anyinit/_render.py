@@ -16,6 +16,8 @@ from anyinit._report import COLUMNS, Report, Section
 
 # Fixed, so that a report is the same text in a terminal, in a log and in a test.
 WIDTH = 180
+# Sentences are set narrower than the widest table.
+SENTENCES = 100
 
 _NUMERIC = ("fan", "E[x²] in", "c", "target", "m")
 
@@ -44,9 +46,9 @@ def to_text(report: Report) -> str:
         console.print()
         console.print(Text(section.title))
         for sentence, names in section.items:
-            console.print(Padding(Text(sentence), (0, 0, 0, 2)))
+            console.print(Padding(Text(sentence), (0, 0, 0, 2)), width=SENTENCES)
             if names:
-                console.print(Padding(Text(", ".join(names)), (0, 0, 0, 4)))
+                console.print(Padding(Text(", ".join(names)), (0, 0, 0, 4)), width=SENTENCES)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 

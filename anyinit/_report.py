@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from typing import TypeVar
 
 from anyinit._findings import Finding, Kind
 from anyinit._plan import Plan, WeightPlan
 
 COLUMNS = ("weight", "shape", "roles", "site", "fan", "E[x²] in", "c", "target", "std", "m")
+
+# Numbers that differ by less are shown as one.
+_NEARLY = 0.05
 
 _Rest = TypeVar("_Rest", bound=Hashable)
 
@@ -57,7 +60,7 @@ def report_of(plan: Plan) -> Report:
         f"{_count(len(plan.left_alone), 'parameter')} left alone, "
         f"{_count(len(plan.findings), 'finding')}"
     )
-    rows = collapse((" = ".join((row.path, *row.aliases)), _cells(row)) for row in plan.weights)
+    rows = collapse(zip(map(_name, plan.weights), _rows(plan.weights), strict=True))
     sections = [_left_alone(plan), _findings(plan), _start(plan)]
     return Report(
         title,
@@ -111,19 +114,76 @@ def _numbers(found: list[str]) -> str:
     return "{" + ",".join(spans) + "}"
 
 
-def _cells(row: WeightPlan) -> tuple[str, ...]:
-    before = "?" if row.std_before is None else _range(row.std_before)
+def _name(row: WeightPlan) -> str:
+    return " = ".join((row.path, *row.aliases))
+
+
+def _rows(weights: Sequence[WeightPlan]) -> list[tuple[str, ...]]:
+    """The cells of each weight, those of layers that are nearly equal rounded to the same text.
+
+    Layers of one kind differ in the third digit. Apart, they would hide the rows that matter.
+    """
+    groups: dict[Hashable, list[list[int]]] = {}
+    for position, row in enumerate(weights):
+        kind = (
+            re.sub(r"\d+", "", _name(row)),
+            *_cells(row, [""] * 6),
+            isinstance(row.sigma, tuple),
+        )
+        alike = groups.setdefault(kind, [])
+        for members in alike:
+            if _nearly_equal(weights[members[0]], row):
+                members.append(position)
+                break
+        else:
+            alike.append([position])
+    cells: list[tuple[str, ...]] = [()] * len(weights)
+    for members in (members for alike in groups.values() for members in alike):
+        texts = [_common(column) for column in zip(*(_numbers_of(weights[i]) for i in members))]
+        for position in members:
+            cells[position] = _cells(weights[position], texts)
+    return cells
+
+
+def _numbers_of(row: WeightPlan) -> tuple[float | tuple[float, ...] | None, ...]:
+    return row.moment_in, row.c, row.target, row.std_before, row.sigma, row.m
+
+
+def _nearly_equal(one: WeightPlan, other: WeightPlan) -> bool:
+    return all(
+        (left is None and right is None)
+        or (
+            isinstance(left, float | int)
+            and isinstance(right, float | int)
+            and math.isclose(left, right, rel_tol=_NEARLY)
+        )
+        or left == right
+        for left, right in zip(_numbers_of(one), _numbers_of(other), strict=True)
+    )
+
+
+def _common(column: Sequence[float | tuple[float, ...] | None]) -> str:
+    """One text for numbers that are nearly equal."""
+    texts = {"?" if value is None else _range(value) for value in column}
+    if len(texts) == 1:
+        return texts.pop()
+    numbers = sorted(value for value in column if isinstance(value, float | int))
+    return f"≈ {numbers[len(numbers) // 2]:.2g}"
+
+
+def _cells(row: WeightPlan, numbers: Sequence[str]) -> tuple[str, ...]:
+    moment_in, c, target, before, sigma, m = numbers
     layers = f" ({len(row.sigma)} layers)" if isinstance(row.sigma, tuple) else ""
     return (
         "×".join(str(size) for size in row.shape) or "scalar",
         ", ".join(row.roles),
         f"{row.site}  {row.where}".rstrip(),
         str(row.fan),
-        _number(row.moment_in),
-        _number(row.c),
-        f"{'≤ ' if row.at_most else ''}{_number(row.target)}",
-        f"{before} → {_range(row.sigma)}{layers}",
-        _number(row.m),
+        moment_in,
+        c,
+        f"{'≤ ' if row.at_most else ''}{target}",
+        f"{before} → {sigma}{layers}",
+        m,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import functools
 from typing import Any
 
 import jax
@@ -39,13 +39,17 @@ def rescale(plan: Plan, params: Any) -> Any:
     check_parameters(plan, leaves)
     planned = plan.weight_by_name
     result = treedef.unflatten(
-        scale_to(leaf.value, planned[leaf.name].sigma) if leaf.name in planned else leaf.value
+        scale_to(leaf.value, planned[leaf.name].sigma, planned[leaf.name].layer_axes)
+        if leaf.name in planned
+        else leaf.value
         for leaf in leaves
     )
     return Variables(result, plan=plan) if isinstance(result, Variables) else result
 
 
-def scale_to(leaf: Any, sigma: float | tuple[float, ...]) -> jax.Array:
+def scale_to(
+    leaf: Any, sigma: float | tuple[float, ...], layer_axes: tuple[int, ...] = ()
+) -> jax.Array:
     """Multiply an array by the one positive number that makes its rms ``sigma``.
 
     Rows (entries of the first axis) that are all zero, as padding is, do not count in the rms
@@ -56,36 +60,31 @@ def scale_to(leaf: Any, sigma: float | tuple[float, ...]) -> jax.Array:
 
     Arguments:
         leaf: array of any shape and floating-point dtype.
-        sigma: the rms wanted; a tuple holds one number for each entry of the leading layer axis
-            (or axes, in order).
+        sigma: the rms wanted; a tuple holds one number a layer.
+        layer_axes: the axes that count the layers of a tuple, the outermost first.
 
     Returns:
         Array of the same shape and dtype. An array of zeros stays zero.
     """
     leaf = jnp.asarray(leaf)
     wide = jnp.float64 if leaf.dtype == jnp.float64 else jnp.float32
-    scaled: jax.Array = _scale_all(leaf, jnp.asarray(sigma, wide))
+    scaled: jax.Array = _scale_all(leaf, jnp.asarray(sigma, wide), layer_axes)
     return scaled
 
 
 # Compiled once a shape: outside the caller's own jit, no step of it then makes a copy of a table.
-@jax.jit
-def _scale_all(leaf: jax.Array, sigma: jax.Array) -> jax.Array:
+@functools.partial(jax.jit, static_argnums=2)
+def _scale_all(leaf: jax.Array, sigma: jax.Array, layer_axes: tuple[int, ...]) -> jax.Array:
     """Scale the whole leaf, or each layer of it where ``sigma`` has one number a layer."""
     wide = leaf.astype(sigma.dtype)
-    if not sigma.ndim:
+    if not layer_axes:
         return _scale(wide, sigma).astype(leaf.dtype)
-    axes = _layer_axes(leaf.shape, sigma.size)
-    scaled = jax.vmap(_scale)(wide.reshape(-1, *leaf.shape[axes:]), sigma)
-    return scaled.reshape(leaf.shape).astype(leaf.dtype)
-
-
-def _layer_axes(shape: tuple[int, ...], layers: int) -> int:
-    """How many leading axes count layers: several for a scan within a scan."""
-    axes = 1
-    while math.prod(shape[:axes]) < layers:
-        axes += 1
-    return axes
+    scale = _scale
+    for depth in reversed(range(len(layer_axes))):
+        axis = layer_axes[depth] - sum(outer < layer_axes[depth] for outer in layer_axes[:depth])
+        scale = jax.vmap(scale, in_axes=(axis, 0), out_axes=axis)
+    layers = [leaf.shape[axis] for axis in layer_axes]
+    return scale(wide, sigma.reshape(layers)).astype(leaf.dtype)
 
 
 def _scale(array: jax.Array, sigma: jax.Array) -> jax.Array:

@@ -13,6 +13,7 @@ from anyinit._plan import WeightPlan
 from anyinit._signal import mean_and_variance
 from anyinit._sites import Sites
 from anyinit._solve import Solution
+from anyinit._stacks import layer_axes
 from anyinit._targets import is_table, role_names, target
 from anyinit._trace import Model, Parameter
 from anyinit._traits import Role, Source
@@ -59,6 +60,7 @@ def weight_rows(model: Model, sites: Sites, solution: Solution) -> list[WeightPl
                 at_most=signal is not None and model.traits[signal].at_most,
                 std_before=before,
                 sigma=scales if stacked else scales[0],
+                layer_axes=layer_axes(model.graph, leaf) if stacked else (),
                 m=1.0 / factor,
                 aliases=parameter.aliases,
                 arrival=arrival,

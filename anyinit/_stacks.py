@@ -88,7 +88,7 @@ def _untransposed(axes: dict[int, tuple[int, tuple[int, ...]]], value: int) -> i
 def is_stack(graph: Graph, value: int) -> bool:
     """Whether each item of a value is a weight of its own: a leaf that is only read item by item.
 
-    What is scanned may also be a view of a leaf (reshaped, reversed, moved axes), or a leaf that is
+    What is scanned may also be a view of a leaf (reshaped, reversed), or a leaf that is
     read whole elsewhere: its items are then parts of one weight.
 
     Arguments:
@@ -103,8 +103,32 @@ def is_stack(graph: Graph, value: int) -> bool:
     node = graph.nodes[producer]
     if node.primitive == "stack_item":
         return is_stack(graph, node.inputs[0])
-    plain = node.primitive in primitives.IDENTITY and len(graph.consumers[node.inputs[0]]) == 1
+    same = node.primitive in primitives.IDENTITY | {"transpose"}
+    plain = same and len(graph.consumers[node.inputs[0]]) == 1
     return plain and graph.producers[node.inputs[0]] < 0
+
+
+def layer_axes(graph: Graph, leaf: int) -> tuple[int, ...]:
+    """The axes of a leaf along which its items are weights of their own, the outermost first.
+
+    A scan may run over any axis: what it reads is then a transposition of the leaf.
+
+    Arguments:
+        graph: the flattened model.
+        leaf: a leaf of the parameters.
+    """
+    axes: list[int] = []
+    value, places = leaf, list(range(len(graph.shapes[leaf])))
+    while graph.consumers[value]:
+        node = graph.nodes[graph.consumers[value][0]]
+        if node.primitive == "stack_item" and is_stack(graph, value):
+            axes.append(places.pop(0))
+        elif node.primitive == "transpose":
+            places = [places[axis] for axis in node.params["permutation"]]
+        elif node.primitive not in primitives.IDENTITY:
+            break
+        value = node.outputs[0]
+    return tuple(axes)
 
 
 def _item(builder: Builder, node: Node, value: int) -> int | None:

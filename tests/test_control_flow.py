@@ -143,6 +143,32 @@ def test_one_number_for_each_layer(body: Callable[..., Any]) -> None:
     assert len(row.sigma) == row.shape[0] == 3
 
 
+@pytest.mark.parametrize("axis", [1, 2])
+def test_layers_along_another_axis(axis: int) -> None:
+    """A scan may keep its layers along any axis of the leaf."""
+
+    class Layer(nn.Module):
+        @nn.compact
+        def __call__(self, x: jax.Array, _: None) -> tuple[jax.Array, None]:
+            normed = nn.LayerNorm(use_scale=False, use_bias=False)(x)
+            return x + nn.Dense(D, use_bias=False)(normed), None
+
+    def body(net: nn.Module, x: jax.Array) -> jax.Array:
+        layers = nn.scan(
+            Layer, variable_axes={"params": axis}, split_rngs={"params": True}, length=3
+        )
+        return head(nn.LayerNorm()(layers(name="layers")(x, None)[0]))
+
+    (x,) = vectors(0)
+    made = anyinit.flax.init(Net(body), jax.random.key(0), x)
+    row = rows(made.plan)["layers/Dense_0/kernel"]
+    assert row.layer_axes == (axis,)
+    assert len(row.sigma) == 3
+    kernels = np.moveaxis(made["params"]["layers"]["Dense_0"]["kernel"], axis, 0)
+    np.testing.assert_allclose((kernels**2).mean(axis=(1, 2)) ** 0.5, row.sigma, rtol=1e-4)
+    assert anyinit.Plan.from_json(made.plan.to_json()) == made.plan
+
+
 def test_stacks_that_are_read_in_part_are_one_weight() -> None:
     def body(net: nn.Module, x: jax.Array) -> jax.Array:
         stack = kernel(net, shape=(3, D, D))

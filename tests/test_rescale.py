@@ -34,7 +34,8 @@ def rms(array: Any) -> float:
 
 
 def one_leaf(shape: tuple[int, ...], sigma: Any) -> Plan:
-    return Plan(weights=(weight("kernel", shape, sigma=sigma),))
+    axes = (0,) if isinstance(sigma, tuple) else ()
+    return Plan(weights=(weight("kernel", shape, sigma=sigma, layer_axes=axes),))
 
 
 @pytest.mark.parametrize("init", INITIALIZERS)
@@ -129,11 +130,20 @@ def test_stacked_leaf_gets_one_number_a_layer() -> None:
     assert rms(after[2]) == pytest.approx(0.125, rel=1e-5)
 
 
+def test_layers_may_lie_along_any_axes() -> None:
+    leaf = jax.random.normal(jax.random.key(0), (20, 3, 16, 2))
+    sigmas = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
+    after = scale_to(leaf, sigmas, layer_axes=(3, 1))
+    found = [rms(after[:, inner, :, outer]) for outer in range(2) for inner in range(3)]
+    np.testing.assert_allclose(found, sigmas, rtol=1e-5)
+
+
 @pytest.mark.parametrize("sigma", [0.5, (0.5, 0.5)])
 def test_zero_leaf_stays_zero_with_finite_gradients(sigma: Any) -> None:
     zeros = jnp.zeros((2, 3, 4))
-    assert not np.any(scale_to(zeros, sigma))
-    gradient = jax.grad(lambda leaf: jnp.sum(scale_to(leaf, sigma)))(zeros)
+    axes = (0,) if isinstance(sigma, tuple) else ()
+    assert not np.any(scale_to(zeros, sigma, axes))
+    gradient = jax.grad(lambda leaf: jnp.sum(scale_to(leaf, sigma, axes)))(zeros)
     assert np.all(np.isfinite(gradient))
 
 

@@ -86,7 +86,10 @@ def rescale_on_jax(named: Mapping[str, keras.Variable], plan: Plan) -> None:
         named: the variables of the planned model by name.
         plan: its plan.
     """
-    scaled = [(named[row.path], scale_to(named[row.path].value, row.sigma)) for row in plan.weights]
+    scaled = [
+        (named[row.path], scale_to(named[row.path].value, row.sigma, row.layer_axes))
+        for row in plan.weights
+    ]
     for variable, value in scaled:
         variable.assign(value)
 
