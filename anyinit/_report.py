@@ -139,7 +139,8 @@ def _rows(weights: Sequence[WeightPlan]) -> list[tuple[str, ...]]:
             alike.append([position])
     cells: list[tuple[str, ...]] = [()] * len(weights)
     for members in (members for alike in groups.values() for members in alike):
-        texts = [_common(column) for column in zip(*(_numbers_of(weights[i]) for i in members))]
+        columns = zip(*(_numbers_of(weights[i]) for i in members), strict=True)
+        texts = [_common(column) for column in columns]
         for position in members:
             cells[position] = _cells(weights[position], texts)
     return cells

@@ -103,6 +103,14 @@ def test_collapse(names: list[str], merged: list[str]) -> None:
     assert [name for name, _ in collapse((name, None) for name in names)] == merged
 
 
+def test_layers_that_nearly_agree_are_one_row_with_rounded_numbers() -> None:
+    moments = (0.4251, 0.4239, 0.4302, 0.9)
+    rows = [weight(f"h_{i}/kernel", (8, 8), moment_in=m) for i, m in enumerate(moments)]
+    (alike, apart) = report_of(Plan(weights=tuple(rows))).rows
+    assert (alike[0], apart[0]) == ("h_{0…2}/kernel", "h_3/kernel")
+    assert (alike[5], apart[5]) == ("≈ 0.43", "0.9")
+
+
 def test_layers_that_differ_are_kept_apart() -> None:
     rows = [weight(f"h_{i}/kernel", (8, 8), moment_in=1.0 + i) for i in range(3)]
     assert len(report_of(Plan(weights=tuple(rows))).rows) == 3
