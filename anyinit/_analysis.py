@@ -97,6 +97,20 @@ def _findings(model: Model, sites: Sites, solution: Solution) -> list[Finding]:
             node = graph.nodes[use.node]
             found.append(Finding(Kind.OPAQUE_SIGNAL, node.primitive, node.where))
     found += [Finding(Kind.RECURRENT, model.parameters[leaf].name) for leaf, _ in solution.limited]
+    for use in sites.uses.scaled:
+        if use.power > 1:
+            paths = [model.parameters[leaf].name for leaf, _ in use.sources]
+            found += [
+                Finding(Kind.WEIGHT_PRODUCT, path, "", " × ".join(dict.fromkeys(paths)))
+                for path in dict.fromkeys(paths)
+            ]
+    asked: dict[str, list[float]] = {}
+    for (leaf, _), scales in solution.disagreeing.items():
+        asked.setdefault(model.parameters[leaf].name, []).extend(scales)
+    found += [
+        Finding(Kind.DISAGREEING_SITES, path, "", f"{min(scales):.3g} … {max(scales):.3g}")
+        for path, scales in asked.items()
+    ]
     if solution.unsettled is not None:
         detail = f"relative change {solution.unsettled:.2g} in the last pass"
         found.append(Finding(Kind.UNSETTLED, "model", "", detail))

@@ -12,6 +12,7 @@ import numpy as np
 
 from anyinit import _primitives as primitives
 from anyinit._combination import absorbed_nodes, combination
+from anyinit._contraction import contracted_axes
 from anyinit._exact import exact_value
 from anyinit._features import argument_features, features
 from anyinit._graph import Graph, Node
@@ -20,7 +21,7 @@ from anyinit._rules.linear import averages
 from anyinit._scaling import scaling
 from anyinit._signal import from_array
 from anyinit._stacks import is_stack
-from anyinit._traits import Argument, Role, Trait, Traits
+from anyinit._traits import Argument, Chosen, Role, Trait, Traits
 
 # The largest literal that is inspected for one-hot rows.
 _INSPECTED = 1 << 16
@@ -115,7 +116,7 @@ def _role(traits: Traits, graph: Graph, node: Node, inputs: Sequence[Trait], val
         roles = {trait.role for trait in inputs}
         return Role.SIGNAL if still or roles == {Role.WEIGHT, Role.DERIVED} else role
     if name == "gather":
-        return Role.SIGNAL
+        return Role.WEIGHT if _picks_kernels(graph, node, inputs[0]) else Role.SIGNAL
     if name in _KEEPS_ROLE or name in ("neg", "select_n"):
         return role
     if name in ("mul", "div") and len(still) == 1 and (name == "mul" or inputs[0].moves):
@@ -123,6 +124,31 @@ def _role(traits: Traits, graph: Graph, node: Node, inputs: Sequence[Trait], val
     if name in primitives.ADDITIONS and _adds_zero(traits, node):
         return role
     return Role.DERIVED
+
+
+def _picks_kernels(graph: Graph, node: Node, operand: Trait) -> bool:
+    """Whether whole matrices are picked out of a drawn stack, to be multiplied with a signal.
+
+    An expert's kernel that is taken by index stays a kernel; a row of a table becomes a signal.
+    """
+    if operand.role is not Role.WEIGHT:
+        return False
+    numbers = node.params["dimension_numbers"]
+    shape = graph.shapes[node.outputs[0]]
+    if sum(shape[axis] > 1 for axis in numbers.offset_dims) < 2:
+        return False
+    pending, contractions = [node.outputs[0]], 0
+    while pending:
+        value = pending.pop()
+        for reader in (graph.nodes[index] for index in graph.consumers[value]):
+            if reader.primitive in primitives.IDENTITY | primitives.SHAPE:
+                pending.append(reader.outputs[0])
+                continue
+            axes = contracted_axes(reader, reader.inputs.index(value))
+            if reader.primitive not in primitives.CONTRACTIONS or axes == ():
+                return False
+            contractions += 1
+    return contractions > 0
 
 
 def _adds_zero(traits: Traits, node: Node) -> bool:
@@ -154,6 +180,8 @@ def _trait(
         one_hot=_one_hot(traits, graph, node, inputs),
         features=features(graph, node, inputs, value),
     )
+    if role is Role.OPAQUE:
+        trait = dataclasses.replace(trait, chosen=_chosen(graph, node, inputs))
     if not trait.moves:
         if name in primitives.IDENTITY | primitives.SHAPE and inputs:
             return dataclasses.replace(trait, origin=inputs[0].origin)
@@ -170,8 +198,11 @@ def _power(node: Node, inputs: Sequence[Trait]) -> int:
 
 def _averaged(traits: Traits, graph: Graph, node: Node) -> bool:
     """Whether a node averages a signal: its second moment is then known from above only."""
-    return node.primitive in primitives.CONTRACTIONS and any(
-        averages(graph, traits, node, position) for position in range(min(len(node.inputs), 2))
+    return node.primitive == "average" or (
+        node.primitive in primitives.CONTRACTIONS
+        and any(
+            averages(graph, traits, node, position) for position in range(min(len(node.inputs), 2))
+        )
     )
 
 
@@ -200,6 +231,17 @@ def _has_one_hot_rows(array: np.ndarray | None) -> bool:
         return False
     numbers = np.asarray(array, np.float64)
     return bool(((numbers == 0) | (numbers == 1)).all() and (numbers.sum(axis=-1) == 1).all())
+
+
+def _chosen(graph: Graph, node: Node, inputs: Sequence[Trait]) -> Chosen | None:
+    """How indices were chosen by argmax or top_k; arithmetic on indices leaves it as it is."""
+    if node.primitive in ("argmax", "argmin"):
+        count = np.prod([graph.shapes[node.inputs[0]][axis] for axis in node.params["axes"]])
+        return Chosen(inputs[0].origin, int(count), 1, node.primitive == "argmax")
+    if node.primitive == "top_k":
+        count, kept = (graph.shapes[value][-1] for value in (node.inputs[0], node.outputs[0]))
+        return Chosen(inputs[0].origin, count, kept, largest=True)
+    return next((trait.chosen for trait in inputs if trait.chosen is not None), None)
 
 
 def _silent(traits: Traits, node: Node) -> bool:

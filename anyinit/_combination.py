@@ -31,12 +31,13 @@ def combination(traits: Traits, graph: Graph, node: Node, trait: Trait) -> Trait
             exp_of=first.exp_of,
             log_sum_of=first.log_sum_of,
             convex=_moved(graph, node, first.convex),
+            softmax_of=first.softmax_of,
         )
     if name in primitives.ADDITIONS:
         return _added(traits, node, trait)
     if name == "exp":
         if first.log_sum_of is not None:
-            return dataclasses.replace(trait, convex=first.sum_axes)
+            return dataclasses.replace(trait, convex=first.sum_axes, softmax_of=first.log_sum_of)
         return dataclasses.replace(trait, exp_of=first.unshifted)
     if name == "reduce_sum":
         axes = tuple(node.params["axes"])
@@ -53,14 +54,20 @@ def combination(traits: Traits, graph: Graph, node: Node, trait: Trait) -> Trait
         kept = [case for case in cases if case.moves]
         others_zero = all(traits.constant(v) == 0 for v in node.inputs[1:] if not traits[v].moves)
         if len(kept) == 1 and others_zero:
-            return dataclasses.replace(trait, convex=kept[0].convex)
+            return dataclasses.replace(trait, convex=kept[0].convex, softmax_of=kept[0].softmax_of)
     if name in primitives.PICK | {"pad"}:
-        return dataclasses.replace(trait, convex=first.convex)
+        return dataclasses.replace(trait, convex=first.convex, softmax_of=first.softmax_of)
     return trait
 
 
 def absorbed_nodes(traits: Traits, graph: Graph, node: Node) -> set[int]:
-    """The nodes between a value and its own log-sum-exp, where that is subtracted from it."""
+    """Nodes that make one operation with another: what a walk does not have to enter.
+
+    Those between a value and its own log-sum-exp, where that is subtracted from it, and those that
+    sum what a later quotient turns into an average.
+    """
+    if node.primitive == "average":
+        return {graph.producers[value] for value in node.params["inside"]} - {-1}
     if node.primitive != "sub" or traits[node.outputs[0]].log_sum_of is None:
         return set()
     left = traits[node.inputs[0]]
@@ -105,14 +112,18 @@ def _scaled(traits: Traits, node: Node, trait: Trait) -> Trait:
         if left.role is Role.KNOWN and traits.constant(node.inputs[0]) is not None:
             return dataclasses.replace(trait, sum_of=right.sum_of, sum_axes=right.sum_axes)
         if right.sum_of == left.origin and right.degree > 0:
-            return dataclasses.replace(trait, convex=right.sum_axes, normalizes=None)
+            return dataclasses.replace(
+                trait, convex=right.sum_axes, normalizes=None, softmax_of=left.exp_of
+            )
     if node.primitive == "mul":
         for one, other in ((left, right), (right, left)):
             if other.sum_of is not None and other.sum_of == one.origin and other.degree < 0:
-                return dataclasses.replace(trait, convex=other.sum_axes, normalizes=None)
+                return dataclasses.replace(
+                    trait, convex=other.sum_axes, normalizes=None, softmax_of=one.exp_of
+                )
     for one, other in ((left, right), (right, left)):
         if one.convex is not None and not other.moves:
-            return dataclasses.replace(trait, convex=one.convex)
+            return dataclasses.replace(trait, convex=one.convex, softmax_of=one.softmax_of)
     return trait
 
 

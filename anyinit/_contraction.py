@@ -29,7 +29,9 @@ def terms_of_sum(graph: Graph, node: Node) -> float:
     """Number of elements that each output of a reduction takes together."""
     if "window_dimensions" in node.params:
         return float(np.prod(node.params["window_dimensions"], dtype=np.int64))
-    return graph.size(node.inputs[0]) / max(graph.size(node.outputs[0]), 1)
+    # What is scattered into another array is its last operand.
+    source = node.inputs[-1 if node.primitive.startswith("scatter") else 0]
+    return graph.size(source) / max(graph.size(node.outputs[0]), 1)
 
 
 def contracted_axes(node: Node, position: int) -> tuple[int, ...] | None:

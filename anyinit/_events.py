@@ -72,6 +72,9 @@ def event_at(
         if not reached and _is_pooled(traits[walked]):
             return Acts.POOLING, None
         return _contracted(sums, node, walked, moving, same_base)
+    if name == "average":
+        averaged = set(reached) <= set(node.inputs[3:]) and not inside
+        return None if averaged else (Acts.NONLINEARITY, None)
     if not reached:
         # A statistic goes on as long as it scales with the walked value.
         if same_base and not moving:

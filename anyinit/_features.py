@@ -39,6 +39,8 @@ def features(graph: Graph, node: Node, inputs: Sequence[Trait], value: int) -> F
     if name == "gather":
         return _gathered(node, inputs[0], len(shape))
     moving = [i for i, trait in enumerate(inputs) if trait.role is Role.SIGNAL]
+    if name == "average":
+        moving = [0]
     moving = moving or [i for i, trait in enumerate(inputs) if trait.moves]
     if not moving:
         return (False,) * len(shape)

@@ -42,15 +42,14 @@ class Kind(enum.Enum):
         "An integer input is used as a number by {subject}: it is assumed to have second moment 1."
     )
     UNSETTLED = "The scales did not settle ({detail}); the last iterate is reported."
-    UNKNOWN_STD = (
-        "The standard deviation with which {subject} is drawn could not be read off its "
-        "initializer; it is assumed to be {detail} where the signal needs it."
-    )
     DISAGREEING_SITES = (
-        "{subject} is used at several sites that ask for different scales ({detail}); "
-        "their geometric mean is planned."
+        "{subject} is used in several places that ask for different standard deviations "
+        "({detail}); their geometric mean is planned, so none of them gets exactly its target."
     )
-    WEIGHT_PRODUCT = "{subject} is used through a product with another weight ({detail})."
+    WEIGHT_PRODUCT = (
+        "{subject} is used through a product of weights ({detail}), which is planned as one "
+        "weight: its factors share what the product is asked for."
+    )
     ROUTE = (
         "The model's forward pass depends on values ({detail}), so it was run once with real "
         "values to record it."
@@ -72,7 +71,6 @@ class Kind(enum.Enum):
         "leaves less at its site than the target."
     )
     LOOP_CAPPED = "The loop at {subject} did not settle within {detail} steps."
-    UNPLANNED_USE = "{subject} is also used in a way the analysis does not follow ({detail})."
 
 
 @dataclasses.dataclass(frozen=True)

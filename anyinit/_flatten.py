@@ -9,7 +9,7 @@ that a ``while`` that counts runs as often as it does in the model.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from jax.extend import core as jex_core
 from anyinit._counters import counted
 from anyinit._graph import Builder, CappedLoop, Graph, finish
 from anyinit._interleave import lay_side_by_side
+from anyinit._quotients import find_averages
 from anyinit._rewrite import rewrite
 from anyinit._source import is_library_call, source_line
 from anyinit._stacks import separate_items
@@ -44,6 +45,7 @@ def flatten(closed_jaxpr: Any, parameters: Sequence[bool]) -> Graph:
     outputs = _inline(builder, closed_jaxpr.jaxpr, closed_jaxpr.consts, inputs)
     separate_items(builder, [v for v, own in zip(inputs, parameters, strict=True) if own])
     lay_side_by_side(builder)
+    find_averages(builder, frozenset(inputs))
     outputs = rewrite(builder, inputs, outputs)
     return finish(builder, inputs, outputs)
 
@@ -115,7 +117,7 @@ def _called_jaxpr(equation: Any, arity: int) -> Any:
 def _scan(builder: Builder, equation: Any, inputs: list[int]) -> list[int]:
     params = equation.params
     body, length = params["jaxpr"], params["length"]
-    num_consts, num_carry = params["num_consts"], params["num_carry"]
+    num_consts, num_carry = _scan_counts(params)
     consts = inputs[:num_consts]
     carry = inputs[num_consts : num_consts + num_carry]
     stacked = inputs[num_consts + num_carry :]
@@ -152,6 +154,14 @@ def _scan(builder: Builder, equation: Any, inputs: list[int]) -> list[int]:
             of_steps = {"steps": tuple(parts[::-1] if params["reverse"] else parts)}
             outputs += builder.emit("settle", of_steps, parts[-1:], [var.aval], where=where)
     return outputs
+
+
+def _scan_counts(params: Mapping[str, Any]) -> tuple[int, int]:
+    """How many inputs of a scan are constants and carries; JAX 0.12 groups the inputs."""
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    consts, carry, _ = params["ft_in"].unpack()
+    return len(consts), len(carry)
 
 
 def _while(builder: Builder, equation: Any, inputs: list[int]) -> list[int]:

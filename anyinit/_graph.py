@@ -22,8 +22,9 @@ class Node:
     Arguments:
         index: position in the graph; inputs always come from earlier nodes.
         primitive: the primitive's name; ``"stack_item"``, ``"stack"``, ``"settle"`` and
-            ``"mix"`` are this package's own, for loops and branches, and ``"contract"`` for a
-            product that is summed over axes.
+            ``"mix"`` are this package's own, for loops and branches, ``"contract"`` for a product
+            that is summed over axes, ``"average"`` for a quotient that is a weighted average, and
+            ``"segment_sum"`` and ``"place"`` for what is scattered into zeros.
         params: the primitive's parameters.
         inputs: values read.
         outputs: values written.

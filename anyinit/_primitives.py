@@ -13,16 +13,23 @@ IDENTITY = frozenset(
 SHAPE = frozenset("reshape broadcast_in_dim transpose squeeze expand_dims broadcast".split())
 
 # Some of the numbers, or all of them in another order along an axis.
-PICK = frozenset("slice dynamic_slice rev gather split stack_item sort roll random_shuffle".split())
+PICK = frozenset(
+    """slice dynamic_slice rev gather split stack_item sort roll random_shuffle
+    place""".split()
+)
 
 # Several values side by side.
 JOIN = frozenset(
-    "concatenate pad stack mix dynamic_update_slice scatter select_and_scatter_add".split()
+    """concatenate pad stack mix dynamic_update_slice scatter scatter-add scatter-sub
+    select_and_scatter_add""".split()
 )
 
-SUMS = frozenset("reduce_sum reduce_window_sum psum".split())
+SUMS = frozenset("reduce_sum reduce_window_sum segment_sum psum".split())
 
-EXTREMES = frozenset("reduce_max reduce_min reduce_window_max reduce_window_min pmax pmin".split())
+EXTREMES = frozenset(
+    """reduce_max reduce_min reduce_window_max reduce_window_min scatter-max scatter-min pmax
+    pmin""".split()
+)
 
 REDUCTIONS = SUMS | EXTREMES
 

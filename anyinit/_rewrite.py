@@ -1,16 +1,19 @@
 """Spellings of one operation, brought to one form before anything is read off the graph.
 
 A product summed over axes along which both sides vary is a contraction, a sum over stacked values
-is an addition, and a contraction with a scalar is a multiplication.
+is an addition, a contraction with a scalar is a multiplication, and what is scattered into zeros
+is a sum over what is sent to one place.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence, Set
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from anyinit import _primitives as primitives
 from anyinit._graph import Builder, Node
@@ -67,6 +70,8 @@ def rewrite(builder: Builder, inputs: Sequence[int], outputs: Sequence[int]) -> 
     for node in nodes:
         if node.primitive == "reduce_sum":
             _sum(context, node)
+        elif node.primitive == "scatter-add":
+            _scatter(context, node)
         elif node.primitive == "dot_general" and any(builder.shapes[v] == () for v in node.inputs):
             _replace(context, node, "mul", node.inputs)
         else:
@@ -107,6 +112,37 @@ def _replace(
             node, primitive=primitive, params=params, inputs=tuple(inputs), equation=None
         )
     )
+
+
+def _scatter(context: _Context, node: Node) -> None:
+    """An indexed sum into zeros, and what it is added to where it reaches every place."""
+    builder = context.builder
+    whole, indices, part = node.inputs
+    count = math.prod(builder.shapes[part]) / max(math.prod(builder.shapes[whole]), 1)
+    filled = _is_zero(context, whole)
+    if not filled and count < 1:
+        builder.nodes.append(node)
+        return
+    primitive = "segment_sum" if count > 1 else "place"
+    total = node.outputs[0]
+    if not filled:
+        aval = jax.ShapeDtypeStruct(builder.shapes[whole], builder.dtypes[whole])  # type: ignore[no-untyped-call]
+        total = builder.value(aval)
+    builder.nodes.append(
+        dataclasses.replace(node, primitive=primitive, inputs=(part, indices), outputs=(total,))
+    )
+    if not filled:
+        _replace(context, node, "add", (whole, total))
+
+
+def _is_zero(context: _Context, value: int) -> bool:
+    """Whether a value is a literal zero, up to its shape."""
+    while (node := context.producers.get(value)) is not None:
+        if node.primitive not in primitives.IDENTITY | primitives.SHAPE:
+            return False
+        value = node.inputs[0]
+    literal = context.builder.literals.get(value)
+    return literal is not None and literal.dtype.kind in "fiub" and not np.any(literal)
 
 
 def _sum(context: _Context, node: Node) -> None:

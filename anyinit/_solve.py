@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Set
 
 import numpy as np
 
+from anyinit._demands import Iterate, Problem, asked_factor, disagreements, problem_of
 from anyinit._graph import Graph
 from anyinit._propagate import Record, propagate
-from anyinit._repeated import recurrent_limits, repeated_uses
+from anyinit._repeated import repeated_uses
 from anyinit._shares import update_shares
 from anyinit._sites import Site, Sites
-from anyinit._targets import deciding_sites, is_tied, wanted
+from anyinit._targets import wanted
 from anyinit._traits import Source, Traits
 from anyinit._twins import find_pools
 from anyinit._uses import Use
@@ -35,6 +35,8 @@ class Solution:
         deciding: the sites that decide a source's scale.
         silent: sources whose sites ask for nothing.
         limited: recurrent weights that may not be as large as their site asks.
+        disagreeing: the smallest and largest scale that the uses of a source ask for, where
+            they differ.
         unsettled: largest relative change in the last pass, if it is not settled.
     """
 
@@ -44,36 +46,8 @@ class Solution:
     deciding: Mapping[Source, tuple[Site, ...]]
     silent: frozenset[Source]
     limited: tuple[Source, ...]
+    disagreeing: Mapping[Source, tuple[float, float]]
     unsettled: float | None
-
-
-@dataclasses.dataclass(frozen=True)
-class _Problem:
-    """What has to be solved.
-
-    Arguments:
-        sites: all sites.
-        deciding: the sites that decide each planned source.
-        of_use: the sites of each use, by the use's value.
-        single: planned sources that are used once: their scale is set where they are used.
-        tied: planned sources that are looked up and contracted.
-        limits: the largest scale of recurrent weights.
-    """
-
-    sites: Sites
-    deciding: Mapping[Source, tuple[Site, ...]]
-    of_use: Mapping[int, Sequence[Site]]
-    single: frozenset[Source]
-    tied: frozenset[Source]
-    limits: Mapping[Source, float]
-
-
-@dataclasses.dataclass(frozen=True)
-class _Iterate:
-    """The numbers that passes change: scales of the sources, shares of the products."""
-
-    sigma: dict[Source, float]
-    shares: dict[int, float]
 
 
 def solve(
@@ -93,8 +67,8 @@ def solve(
         drawn: samples of the sources that keep their values.
     """
     repeated = repeated_uses(graph, traits, sites.uses.scaled)
-    problem = _problem(graph, sites, drawn, repeated)
-    iterate = _Iterate({}, {})
+    problem = problem_of(graph, sites, drawn, repeated)
+    iterate = Iterate({}, {})
     uses = {use.node: use for use in sites.uses.scaled}
     recorded = {s.value for s in sites.sites} | {
         s.product for s in sites.sites if s.product is not None
@@ -129,43 +103,19 @@ def solve(
         problem.deciding,
         _silent(problem, iterate, record),
         tuple(s for s, limit in problem.limits.items() if iterate.sigma.get(s) == limit),
+        disagreements(problem, iterate, record),
         change if change >= _SETTLED else None,
     )
 
 
-def _problem(
-    graph: Graph,
-    sites: Sites,
-    drawn: Mapping[Source, np.ndarray],
-    repeated: Mapping[int, int],
-) -> _Problem:
-    deciding = {
-        source: found
-        for source, found in deciding_sites(graph, sites).items()
-        if source not in drawn
-    }
-    of_use: dict[int, list[Site]] = defaultdict(list)
-    for site in sites.sites:
-        of_use[site.use.value].append(site)
-    places = Counter(source for use in sites.uses.scaled for source in use.sources)
-    return _Problem(
-        sites,
-        deciding,
-        of_use,
-        frozenset(source for source in deciding if places[source] == 1),
-        frozenset(source for source in deciding if is_tied(sites, source)),
-        recurrent_limits(graph, repeated, sites.uses.scaled),
-    )
-
-
 def _set_where_used(
-    problem: _Problem, iterate: _Iterate, use: Use, entering: float, weight: float
+    problem: Problem, iterate: Iterate, use: Use, entering: float, weight: float
 ) -> float:
     """Give the sources of one use their scale; the factor by which its result changes."""
     sources = [source for source in use.sources if source in problem.deciding]
     if not sources:
         return 1.0
-    ratio = _ratio(problem, iterate, problem.of_use[use.value], entering, weight)
+    ratio = asked_factor(problem, iterate, problem.of_use[use.value], entering, weight)
     shared = not all(source in problem.single for source in sources)
     settled = any(source in iterate.sigma or source in problem.tied for source in sources)
     if ratio is None or (shared and settled):
@@ -177,7 +127,7 @@ def _set_where_used(
     return ratio
 
 
-def _rescale_shared(problem: _Problem, iterate: _Iterate, record: Record, damping: float) -> float:
+def _rescale_shared(problem: Problem, iterate: Iterate, record: Record, damping: float) -> float:
     """Give weights with several uses what these ask for after a pass; the largest change."""
     change = 0.0
     for source, found in problem.deciding.items():
@@ -186,7 +136,7 @@ def _rescale_shared(problem: _Problem, iterate: _Iterate, record: Record, dampin
         logs = []
         for site in found:
             entering, weight = record.asked.get(site.use.value, (0.0, 0.0))
-            ratio = _ratio(problem, iterate, [site], entering, weight)
+            ratio = asked_factor(problem, iterate, [site], entering, weight)
             if ratio is not None:
                 logs.append(math.log(ratio) / site.use.power)
         if logs:
@@ -206,7 +156,7 @@ def _change(
     return max(logs, default=0.0)
 
 
-def _silent(problem: _Problem, iterate: _Iterate, record: Record) -> frozenset[Source]:
+def _silent(problem: Problem, iterate: Iterate, record: Record) -> frozenset[Source]:
     """Sources of which nothing is asked: what enters or what acts on them is zero."""
     return frozenset(
         source
@@ -214,30 +164,3 @@ def _silent(problem: _Problem, iterate: _Iterate, record: Record) -> frozenset[S
         if all(wanted(site, iterate.shares, None) is None for site in found)
         or all(record.asked.get(s.use.value, (0.0, 0.0))[0] <= 0.0 for s in found)
     )
-
-
-def _ratio(
-    problem: _Problem,
-    iterate: _Iterate,
-    sites: Sequence[Site],
-    entering: float,
-    weight: float,
-) -> float | None:
-    """Factor on the weight's scale that one use asks for: the geometric mean over its sites."""
-    logs = []
-    for site in sites:
-        moment = wanted(site, iterate.shares, _arrival(problem, iterate, site))
-        present = site.use.fan * entering * weight
-        if moment is not None and moment > 0 and present > 0:
-            logs.append(0.5 * math.log(moment / present))
-    return math.exp(sum(logs) / len(logs)) if logs else None
-
-
-def _arrival(problem: _Problem, iterate: _Iterate, site: Site) -> float | None:
-    """What a tied table that is added to this lookup delivers; the lookup matches it."""
-    for peer in site.peers:
-        if any(source in problem.tied for source in peer.sources):
-            scale = math.prod(iterate.sigma.get(source, 1.0) ** 2 for source in peer.sources)
-            other = problem.of_use[peer.value][0]
-            return scale * other.before**2 * other.path_gain
-    return None

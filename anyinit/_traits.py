@@ -30,6 +30,23 @@ Source = tuple[int, int | None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Chosen:
+    """How indices were chosen: ``kept`` of every ``count`` elements.
+
+    Arguments:
+        among: the origin of the value that was looked at.
+        count: number of elements that were compared.
+        kept: number of indices that were kept of them.
+        largest: whether the largest were kept, not the smallest.
+    """
+
+    among: int
+    count: int
+    kept: int
+    largest: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Trait:
     """The structural facts of one value.
 
@@ -49,6 +66,8 @@ class Trait:
         exp_of: the shifted origin whose exponential this is, if any.
         log_sum_of: the shifted origin y for which this is log Σ exp y, if any.
         convex: axes over which these are the weights of a convex combination (empty: some axis).
+        softmax_of: the origin that these weights of a convex combination are a softmax of.
+        chosen: for indices of the largest (smallest) elements of a value, how they were chosen.
         one_hot: whether these are one-hot rows.
         at_most: whether the second moment is known from above only.
         silent: whether this is zero at initialization whatever is drawn.
@@ -71,6 +90,8 @@ class Trait:
     exp_of: int | None = None
     log_sum_of: int | None = None
     convex: tuple[int, ...] | None = None
+    softmax_of: int | None = None
+    chosen: Chosen | None = None
     one_hot: bool = False
     at_most: bool = False
     silent: bool = False

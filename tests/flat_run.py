@@ -121,12 +121,18 @@ def _own(node: Any, values: dict[int, Any], shape: tuple[int, ...]) -> list[Any]
                 if len(read) < 3
                 else [jnp.stack(read)[chosen]]
             )
+    if node.primitive in ("segment_sum", "place"):
+        primitive = node.equation.primitive
+        zeros = jnp.zeros(shape, read[0].dtype)
+        return [primitive.bind(zeros, *read[::-1], **node.equation.params)]
     if node.equation is not None:
         return None
     match node.primitive:
         case "contract":
             product = jnp.broadcast_to(read[0] * read[1], node.params["shape"])
             return [jnp.sum(product, node.params["axes"])]
+        case "average":
+            return [read[0] / read[1] if node.params["divides"] else read[0] * read[1]]
         case "reshape":
             return [read[0].reshape(shape)]
         case "add":

@@ -14,11 +14,8 @@ from measure import assert_complete, keys
 # What the analysis does not get right yet, and by how much.
 GAPS: dict[str, str] = {
     "spectral_norm": "a weight divided by its own contraction: the next site is off by 2.1",
-    "graph_network": "a mean over neighbours found by index counts as one over alike ones",
-    "gathered_mixture": "a gate picked by argmax is predicted too small: branches at 0.83, not 0.5",
     "cell_with_leak": "a leaky state over time: outputs at 0.69",
     "tied_autoencoder": "a kernel and its own transpose in a row: outputs at 2.07",
-    "linear_attention": "a quotient of two running sums: a site at 8 times its prediction",
 }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from anyinit._graph import Graph, Node
-from anyinit._rules import control, elementwise, layout, linear, reduce
+from anyinit._rules import control, elementwise, layout, linear, reduce, scatter
 from anyinit._rules.fallback import evaluate_equation, keep_moment
 from anyinit._traits import Traits
 
@@ -19,6 +19,7 @@ _RULES: dict[str, Rule] = {
     **reduce.RULES,
     **linear.RULES,
     **control.RULES,
+    **scatter.RULES,
 }
 
 

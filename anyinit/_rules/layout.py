@@ -66,22 +66,6 @@ def _pad(
     return [mixture(list(numbers), shares, *node.outputs)]
 
 
-def _update(
-    graph: Graph, traits: Traits, node: Node, numbers: Sequence[np.ndarray]
-) -> list[np.ndarray]:
-    """A part overwritten: a mixture, unless what lies below is a constant fill."""
-    whole, part = node.inputs[0], node.inputs[-1 if node.primitive == "scatter" else 1]
-    position = list(node.inputs).index(part)
-    below, above = traits[whole], traits[part]
-    if above.moves and not below.moves and numbers[0].ndim == 0:
-        return [numbers[position]]
-    if below.moves and not above.moves and numbers[position].ndim == 0:
-        return [numbers[0]]
-    inside = float(graph.size(part))
-    shares = [max(float(graph.size(whole)) - inside, 0.0), inside]
-    return [mixture([numbers[0], numbers[position]], shares, *node.outputs)]
-
-
 RULES = {
     **dict.fromkeys(
         (primitives.IDENTITY | primitives.SHAPE) - {"convert_element_type", "real"}, _same
@@ -91,6 +75,4 @@ RULES = {
     "concatenate": _join,
     "stack": _join,
     "pad": _pad,
-    "dynamic_update_slice": _update,
-    "scatter": _update,
 }

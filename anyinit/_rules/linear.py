@@ -9,8 +9,8 @@ import numpy as np
 
 from anyinit._contraction import contracted_axes, fan_in, pairs_all
 from anyinit._graph import Graph, Node
-from anyinit._rules.reduce import sum_of_terms
-from anyinit._signal import mean_and_variance, moment, normal, normal_atom, reshuffle
+from anyinit._rules.reduce import chosen_of_terms, sum_of_terms
+from anyinit._signal import mean_and_variance, mixture, moment, normal, normal_atom, reshuffle
 from anyinit._traits import Role, Traits
 
 
@@ -48,6 +48,17 @@ def _shrunk(shares: np.ndarray, averaged: np.ndarray, count: float, node: Node) 
     return normal(mean, variance * min(concentration, 1.0), *node.outputs)
 
 
+def _average(
+    graph: Graph, traits: Traits, node: Node, numbers: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    """A quotient of two sums keeps the scale of what it averages, as a softmax does."""
+    weights, averaged = numbers[2], numbers[3:]
+    share = mixture(list(averaged), [1.0] * len(averaged), *node.outputs)
+    if not traits.independent_tokens:
+        return [reshuffle(share, *node.outputs)]
+    return [_shrunk(weights, share, node.params["count"], node)]
+
+
 def averages(graph: Graph, traits: Traits, node: Node, position: int) -> bool:
     """Whether an operand holds the weights of a convex combination over a contracted axis."""
     axes = traits[node.inputs[position]].convex
@@ -63,6 +74,12 @@ def _gather(
     """Rows of a drawn weight are fresh; entries of a signal are the same marginal."""
     if traits[node.inputs[0]].role is Role.WEIGHT and numbers[0].ndim > 0:
         return [math.sqrt(moment(numbers[0])) * normal_atom(*node.outputs)]
+    operand, chosen = traits[node.inputs[0]], traits[node.inputs[1]].chosen
+    if chosen is not None and chosen.among in (operand.origin, operand.softmax_of):
+        # What was compared is taken where it is largest: the best expert's own weight.
+        convex = operand.convex is not None
+        how = (chosen.count, chosen.kept, chosen.largest, convex)
+        return [chosen_of_terms(numbers[0], *how, *node.inputs[1:])]
     return [reshuffle(numbers[0], *node.inputs[1:])]
 
 
@@ -83,5 +100,6 @@ RULES = {
     "conv_general_dilated": _contract,
     "ragged_dot": _contract,
     "ragged_dot_general": _contract,
+    "average": _average,
     "gather": _gather,
 }

@@ -57,19 +57,29 @@ def extreme_of_terms(samples: np.ndarray, count: float, largest: bool, *key: int
     return quantile_draw(samples, levels if largest else 1.0 - levels)
 
 
-def _shares(graph: Graph, traits: Traits, node: Node, samples: np.ndarray) -> np.ndarray | None:
-    """All weights of a convex combination in ascending order, (count, samples); they sum to one.
+def chosen_of_terms(
+    samples: np.ndarray, count: int, kept: int, largest: bool, convex: bool, *key: int
+) -> np.ndarray:
+    """Samples of those elements that are the ``kept`` largest (smallest) of ``count``.
 
-    ``None`` for anything else, and where there are too many to draw.
+    Arguments:
+        samples: samples of one element.
+        count: number of elements that are compared.
+        kept: number of elements that are kept.
+        largest: whether the largest are kept.
+        convex: whether all elements together sum to one.
+        *key: seeds what is drawn.
     """
-    axes = traits[node.inputs[0]].convex
-    count = round(terms_of_sum(graph, node))
-    if node.primitive == "top_k":
-        count = graph.shapes[node.inputs[0]][-1]
-    if axes is None or samples.ndim == 0 or not 1 < count <= _DRAWN_TOGETHER:
-        return None
-    shares = np.stack([samples[permutation(copy, count)] for copy in range(count)])
-    return np.sort(shares / shares.sum(axis=0), axis=0)
+    if count <= 1 or samples.ndim == 0:
+        return samples
+    chosen = uniform_atom(*key)
+    if convex and count <= _DRAWN_TOGETHER:
+        shares = np.stack([samples[permutation(copy, count)] for copy in range(count)])
+        shares = np.sort(shares / shares.sum(axis=0), axis=0)
+        shares = shares[-kept:] if largest else shares[:kept]
+        return np.choose((chosen * kept).astype(np.int64), list(shares))
+    levels = chosen ** (1.0 / count) if kept == 1 else 1.0 - kept / count * chosen
+    return quantile_draw(samples, levels if largest else 1.0 - levels)
 
 
 def _sum(
@@ -86,10 +96,9 @@ def _extreme(
     graph: Graph, traits: Traits, node: Node, numbers: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
     largest = "max" in node.primitive
-    shares = _shares(graph, traits, node, numbers[0])
-    if shares is not None:
-        return [shares[-1 if largest else 0]]
     count = terms_of_sum(graph, node)
+    if traits[node.inputs[0]].convex is not None:
+        return [chosen_of_terms(numbers[0], round(count), 1, largest, True, *node.outputs)]
     return [extreme_of_terms(numbers[0], count, largest, *node.outputs)]
 
 
@@ -111,14 +120,10 @@ def _top_k(
 ) -> list[np.ndarray]:
     """The top share of the quantiles, and opaque indices."""
     indices = _index(graph, traits, node, numbers)[1:]
-    shares = _shares(graph, traits, node, numbers[0])
-    if shares is not None:
-        top = shares[-graph.shapes[node.outputs[0]][-1] :]
-        chosen = (uniform_atom(*node.outputs) * len(top)).astype(np.int64)
-        return [np.choose(chosen, list(top)), *indices]
-    share = graph.size(node.outputs[0]) / max(graph.size(node.inputs[0]), 1)
-    levels = 1.0 - share * uniform_atom(*node.outputs)
-    return [quantile_draw(numbers[0], levels), *indices]
+    count, kept = (graph.shapes[value][-1] for value in (node.inputs[0], node.outputs[0]))
+    convex = traits[node.inputs[0]].convex is not None
+    top = chosen_of_terms(numbers[0], count, kept, True, convex, *node.outputs)
+    return [top, *indices]
 
 
 RULES = {
