@@ -14,11 +14,12 @@ from types import MappingProxyType
 import numpy as np
 
 from anyinit._graph import Graph
+from anyinit._positions import Pool, are_followed
 from anyinit._repeated import Memory, in_step
 from anyinit._rules import evaluate
 from anyinit._signal import moment, normal_atom
 from anyinit._traits import Role, Source, Traits
-from anyinit._twins import Pool, Twins, pairs_signals
+from anyinit._twins import Twins
 from anyinit._uses import Meeting, Use
 
 Ask = Callable[[Use, float, float], float]
@@ -82,8 +83,7 @@ def propagate(
     remaining = {value: len(nodes) for value, nodes in enumerate(graph.consumers)}
     record = Record({}, {}, {}, set())
     memory: Memory = {}
-    paired = bool(repeated) and any(pairs_signals(graph, traits, node) for node in graph.nodes)
-    twins = Twins(graph, traits, pools, bool(pools) or paired)
+    twins = Twins(graph, traits, pools, are_followed(graph, traits, pools, repeated))
     twins.begin(signals)
     broken: list[str] = []
     for value in graph.inputs:

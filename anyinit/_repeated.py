@@ -132,12 +132,18 @@ def _identity(graph: Graph, traits: Traits, known: dict[int, int], use: Use) -> 
     return hash((_expression(graph, traits, known, use.weight), axes))
 
 
+def _constant(traits: Traits, value: int) -> object:
+    """The number that a value is, written anew at each use of a weight; else the value itself."""
+    number = traits.constant(value)
+    return value if number is None else ("number", number)
+
+
 def _expression(graph: Graph, traits: Traits, known: dict[int, int], value: int) -> int:
     """A number that is the same for values computed from the same weights in the same way."""
     if value not in known:
         producer = graph.producers[value]
         if producer < 0 or traits[value].role is not Role.WEIGHT:
-            known[value] = hash((traits[value].role, value))
+            known[value] = hash((traits[value].role, _constant(traits, value)))
         else:
             node = graph.nodes[producer]
             parameters = zlib.crc32(repr(sorted(node.params.items(), key=str)).encode())

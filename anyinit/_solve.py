@@ -10,13 +10,13 @@ import numpy as np
 
 from anyinit._demands import Iterate, Problem, asked_factor, disagreements, problem_of
 from anyinit._graph import Graph
+from anyinit._positions import find_pools
 from anyinit._propagate import Record, propagate
 from anyinit._repeated import repeated_uses
 from anyinit._shares import update_shares
 from anyinit._sites import Site, Sites
 from anyinit._targets import wanted
 from anyinit._traits import Source, Traits
-from anyinit._twins import find_pools
 from anyinit._uses import Use
 
 _PASSES = 32

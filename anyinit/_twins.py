@@ -10,7 +10,6 @@ followed only where a model pools over positions, or multiplies the signals of a
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -18,71 +17,17 @@ import numpy as np
 from anyinit import _primitives as primitives
 from anyinit._contraction import fan_in
 from anyinit._graph import Graph, Node
+from anyinit._pooling import NOISE, correlation, extremes_over, sums_over
+from anyinit._positions import Pool, pairs_signals, takes_positions
 from anyinit._repeated import Memory, in_step
 from anyinit._rules import evaluate
-from anyinit._rules.linear import averages
-from anyinit._rules.reduce import sum_of_terms
-from anyinit._signal import mean_and_variance, normal, normal_atom, quantile_draw, reshuffle, spread
-from anyinit._traits import Role, Traits
+from anyinit._rules.layout import pick_key
+from anyinit._signal import mean_and_variance, normal, reshuffle, spread, uniform_atom
+from anyinit._traits import Traits
 from anyinit._uses import Meeting, Use, leaf_rank
 
 # Sets the other position's randomness apart.
 _OTHER = 977
-
-
-@dataclasses.dataclass(frozen=True)
-class Pool:
-    """A sum or an extreme over positions.
-
-    Arguments:
-        positions: number of positions taken together.
-        features: number of features taken together.
-        everywhere: whether all positions are taken together, so that every position sees the
-            same result.
-    """
-
-    positions: float
-    features: float
-    everywhere: bool
-
-
-def find_pools(graph: Graph, traits: Traits) -> Mapping[int, Pool]:
-    """Every sum or extreme over positions, by the index of its node; statistics of norms left out.
-
-    Arguments:
-        graph: the flattened model.
-        traits: what each value is.
-    """
-    pools = {}
-    for node in graph.nodes:
-        if node.primitive not in primitives.SUMS | primitives.EXTREMES:
-            continue
-        value = node.inputs[0]
-        trait = traits[value]
-        if trait.role is not Role.SIGNAL or trait.exp_of is not None or trait.degree != 1.0:
-            continue
-        if any(len(graph.consumers[v]) > 1 for v in (value, trait.base)):
-            continue
-        if trait.base in traits.normalized:
-            continue
-        pool = _pool(graph.shapes[value], trait.features, node)
-        if pool.positions > 1 and graph.size(node.outputs[0]) > 1:
-            pools[node.index] = pool
-    return pools
-
-
-def _pool(shape: Sequence[int], features: Sequence[bool], node: Node) -> Pool:
-    window = node.params.get("window_dimensions")
-    axes = node.params.get("axes", ())
-    sizes = window or [size if axis in axes else 1 for axis, size in enumerate(shape)]
-    taken = {True: 1.0, False: 1.0}
-    for size, is_feature in zip(sizes, features, strict=True):
-        taken[is_feature] *= size
-    rest = any(
-        size > 1 and taken_size == 1 and not is_feature
-        for size, taken_size, is_feature in zip(shape, sizes, features, strict=True)
-    )
-    return Pool(taken[False], taken[True], window is None and not rest)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,6 +57,8 @@ class Twins:
         """The result of a node that takes several positions together; ``None`` for any other."""
         if node.index in self.pools:
             return self._pooled(node, numbers)
+        if self.active and self._alike(node, numbers) > NOISE:
+            return self._item(node, numbers)
         if self.active and pairs_signals(self.graph, self.traits, node):
             return [self._paired(node, numbers)]
         return None
@@ -124,6 +71,26 @@ class Twins:
         mean, variance = mean_and_variance(left * other)
         return normal(count * mean, count * variance, *node.outputs)
 
+    def _alike(self, node: Node, numbers: Mapping[int, np.ndarray]) -> float:
+        """How alike the positions are that a node takes one (or some) of; 0 for any other node."""
+        if node.primitive not in ("stack_item", "slice", "dynamic_slice"):
+            return 0.0
+        value = node.inputs[0]
+        if value not in self.other or not takes_positions(self.graph, self.traits, node):
+            return 0.0
+        return correlation(spread(numbers[value]), spread(self.other[value]))
+
+    def _item(self, node: Node, numbers: Mapping[int, np.ndarray]) -> list[np.ndarray]:
+        """Some positions of a signal: as alike to others as its positions are to each other.
+
+        The same share of the samples stays in place for all positions, the rest is reshuffled by
+        position: any two of them, and any one and the whole, have the correlation wanted.
+        """
+        here, key = numbers[node.inputs[0]], pick_key(node, 0)
+        kept = uniform_atom(_OTHER) < self._alike(node, numbers)
+        self.other[node.outputs[0]] = np.where(kept, here, reshuffle(here, key, _OTHER))
+        return [np.where(kept, here, reshuffle(here, key))]
+
     def _pooled(self, node: Node, numbers: Mapping[int, np.ndarray]) -> list[np.ndarray] | None:
         pool = self.pools[node.index]
         value, result = node.inputs[0], node.outputs[0]
@@ -131,9 +98,9 @@ class Twins:
             return None
         here, there = spread(numbers[value]), spread(self.other[value])
         if node.primitive in primitives.SUMS:
-            pair = _sums(here, there, pool, value)
+            pair = sums_over(here, there, pool, value)
         else:
-            pair = _extremes(here, there, pool, "max" in node.primitive, value)
+            pair = extremes_over(here, there, pool, "max" in node.primitive, value)
         if not pool.everywhere:
             self.other[result] = pair[1]
         return [pair[0]]
@@ -159,7 +126,7 @@ class Twins:
             memory: products of weights so far.
             identity: which weight the node multiplies with, if it does.
         """
-        if not self.active or node.index in self.pools:
+        if not self.active or node.index in self.pools or self._alike(node, numbers) > NOISE:
             return
         if self._is_drawn_anew(node, use):
             for value, result in zip(node.outputs, results, strict=True):
@@ -194,78 +161,3 @@ class Twins:
         if use is not None:
             return use.meeting is Meeting.LOOKUP
         return pairs_signals(self.graph, self.traits, node)
-
-
-def pairs_signals(graph: Graph, traits: Traits, node: Node) -> bool:
-    """Whether a node contracts two signals and averages neither."""
-    return (
-        node.primitive == "dot_general"
-        and all(traits[value].role is Role.SIGNAL for value in node.inputs)
-        and not any(averages(graph, traits, node, position) for position in (0, 1))
-    )
-
-
-def _common(here: np.ndarray, there: np.ndarray) -> tuple[float, float, float]:
-    """Mean, variance, and covariance between two positions."""
-    mean, variance = mean_and_variance(here)
-    other = there - mean_and_variance(there)[0]
-    covariance = float(np.mean((here - mean) * other))
-    return mean, variance, min(max(covariance, 0.0), variance)
-
-
-def _sums(
-    here: np.ndarray, there: np.ndarray, pool: Pool, key: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """The sum over positions, here and in another group of positions.
-
-    n·(mean + what all positions have in common) + what is left of the differences. The common
-    part is the best linear guess from two positions, and a fresh rest.
-    """
-    mean, variance, covariance = _common(here, there)
-    count = pool.positions
-    rest = covariance - 2 * covariance**2 / (variance + covariance) if variance > 0 else 0.0
-    share = covariance / (variance + covariance) if variance > 0 else 0.0
-    common = share * (here + there - 2 * mean) + math.sqrt(max(rest, 0.0)) * normal_atom(key, 1)
-    noise = math.sqrt(max(variance - covariance, 0.0) * (1 / count - 1 / count**2))
-    sums = []
-    for place, samples in enumerate((here, there)):
-        own = (samples - mean - common) / count
-        sums.append(count * (mean + common + own + noise * normal_atom(key, 2 + place)))
-    if pool.features > 1:
-        return tuple(sum_of_terms(s, pool.features, key) for s in sums)  # type: ignore[return-value]
-    return sums[0], sums[1]
-
-
-def _extremes(
-    here: np.ndarray, there: np.ndarray, pool: Pool, largest: bool, key: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """The largest (smallest) over positions, whose ranks have a common normal part."""
-    _, variance, covariance = _common(here, there)
-    alike = covariance / variance if variance > 0 else 0.0
-    common = math.sqrt(alike) * normal_atom(key, 1)
-    found = []
-    for place in (0, 1):
-        top = _largest_normal(pool.positions * pool.features, key, 2 + place)
-        levels = _normal_levels(common + math.sqrt(1 - alike) * top)
-        found.append(quantile_draw(here, levels if largest else 1.0 - levels))
-    return found[0], found[1]
-
-
-def _largest_normal(count: float, *key: int) -> np.ndarray:
-    """Samples of the largest of several independent standard normals."""
-    levels = _normal_levels(normal_atom(*key)) ** (1.0 / count)
-    return _normal_scores(levels)
-
-
-def _normal_levels(samples: np.ndarray) -> np.ndarray:
-    """The standard normal's distribution function."""
-    from scipy.special import ndtr  # slow to import, and few models need it
-
-    return np.asarray(ndtr(samples))
-
-
-def _normal_scores(levels: np.ndarray) -> np.ndarray:
-    """The standard normal's quantiles."""
-    from scipy.special import ndtri
-
-    return np.asarray(ndtri(np.clip(levels, 1e-12, 1 - 1e-12)))

@@ -31,10 +31,19 @@ def _pick(
         if graph.shapes[value] == graph.shapes[node.inputs[0]] and node.primitive == "slice":
             results.append(numbers[0])
             continue
-        chosen = [str(node.params.get(name)) for name in _KEYS if name in node.params]
-        key = zlib.crc32(repr((node.primitive, position, chosen, node.inputs[1:])).encode())
-        results.append(reshuffle(numbers[0], key))
+        results.append(reshuffle(numbers[0], pick_key(node, position)))
     return results
+
+
+def pick_key(node: Node, position: int) -> int:
+    """A number for which part of its source a node takes.
+
+    Arguments:
+        node: a slice, an item of a stack or the like.
+        position: which of its results.
+    """
+    chosen = [str(node.params.get(name)) for name in _KEYS if name in node.params]
+    return zlib.crc32(repr((node.primitive, position, chosen, node.inputs[1:])).encode())
 
 
 # Parameters that say which part of the source is taken.

@@ -1,0 +1,143 @@
+"""Where positions meet: pools, products of two positions, and what is taken of some of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from anyinit import _primitives as primitives
+from anyinit._graph import Graph, Node
+from anyinit._rules.linear import averages
+from anyinit._traits import Role, Traits
+
+
+@dataclasses.dataclass(frozen=True)
+class Pool:
+    """A sum or an extreme over positions.
+
+    Arguments:
+        positions: number of positions taken together.
+        features: number of features taken together.
+        everywhere: whether all positions are taken together, so that every position sees the
+            same result.
+    """
+
+    positions: float
+    features: float
+    everywhere: bool
+
+
+def find_pools(graph: Graph, traits: Traits) -> Mapping[int, Pool]:
+    """Every sum or extreme over positions, by the index of its node; statistics of norms left out.
+
+    Arguments:
+        graph: the flattened model.
+        traits: what each value is.
+    """
+    pools = {}
+    for node in graph.nodes:
+        if node.primitive not in primitives.SUMS | primitives.EXTREMES:
+            continue
+        value = node.inputs[0]
+        trait = traits[value]
+        if trait.role is not Role.SIGNAL or trait.exp_of is not None or trait.degree != 1.0:
+            continue
+        if any(len(graph.consumers[v]) > 1 for v in (value, trait.base)):
+            continue
+        if trait.base in traits.normalized:
+            continue
+        pool = _pool(graph.shapes[value], trait.features, node)
+        if pool.positions > 1 and graph.size(node.outputs[0]) > 1:
+            pools[node.index] = pool
+    return pools
+
+
+def are_followed(
+    graph: Graph, traits: Traits, pools: Mapping[int, Pool], repeated: Mapping[int, int]
+) -> bool:
+    """Whether what positions have in common matters to any number of a model.
+
+    Arguments:
+        graph: the flattened model.
+        traits: what each value is.
+        pools: sums and extremes over positions.
+        repeated: identities of the weights that are used several times.
+    """
+    if pools or (repeated and any(pairs_signals(graph, traits, node) for node in graph.nodes)):
+        return True
+    # A loop over time takes one step after another of a signal; they are alike where features
+    # have a mean.
+    pending = [
+        node.inputs[0]
+        for node in graph.nodes
+        if node.primitive == "stack_item" and traits[node.inputs[0]].role is Role.SIGNAL
+    ]
+    seen = set(pending)
+    while pending:
+        producer = graph.producers[pending.pop()]
+        if producer < 0:
+            continue
+        node = graph.nodes[producer]
+        statistic = traits[node.outputs[0]].reduced > 0
+        if not statistic and (node.primitive in _MAKES_MEANS or _gates(traits, node)):
+            return True
+        fresh = [v for v in node.inputs if v not in seen and traits[v].role is Role.SIGNAL]
+        seen.update(fresh)
+        pending += fresh
+    return False
+
+
+# Functions after which a feature has a mean of its own.
+_MAKES_MEANS = frozenset(
+    """max min exp exp2 logistic cos abs erf erfc log log1p cosh clamp reduce_max
+    reduce_window_max""".split()
+)
+
+
+def _gates(traits: Traits, node: Node) -> bool:
+    """Whether a node multiplies two signals, other than in a normalization."""
+    signals = [traits[v] for v in node.inputs if traits[v].role is Role.SIGNAL]
+    norm = any(trait.reduced for trait in signals) or traits[node.outputs[0]].normalizes is not None
+    return node.primitive == "mul" and len(signals) == 2 and not norm
+
+
+def _pool(shape: Sequence[int], features: Sequence[bool], node: Node) -> Pool:
+    window = node.params.get("window_dimensions")
+    axes = node.params.get("axes", ())
+    sizes = window or [size if axis in axes else 1 for axis, size in enumerate(shape)]
+    taken = {True: 1.0, False: 1.0}
+    for size, is_feature in zip(sizes, features, strict=True):
+        taken[is_feature] *= size
+    rest = any(
+        size > 1 and taken_size == 1 and not is_feature
+        for size, taken_size, is_feature in zip(shape, sizes, features, strict=True)
+    )
+    return Pool(taken[False], taken[True], window is None and not rest)
+
+
+def pairs_signals(graph: Graph, traits: Traits, node: Node) -> bool:
+    """Whether a node contracts two signals and averages neither."""
+    return (
+        node.primitive == "dot_general"
+        and all(traits[value].role is Role.SIGNAL for value in node.inputs)
+        and not any(averages(graph, traits, node, position) for position in (0, 1))
+    )
+
+
+def takes_positions(graph: Graph, traits: Traits, node: Node) -> bool:
+    """Whether a node takes a part of a signal along an axis of positions, features whole.
+
+    Arguments:
+        graph: the flattened model.
+        traits: what each value is.
+        node: the node.
+    """
+    value, result = node.inputs[0], node.outputs[0]
+    before, after = graph.shapes[value], graph.shapes[result]
+    flags = traits[value].features
+    if node.primitive == "stack_item":
+        return not flags[0]
+    axes = [
+        axis for axis, (all_, some) in enumerate(zip(before, after, strict=True)) if all_ > some
+    ]
+    return bool(axes) and not any(flags[axis] for axis in axes)

@@ -1,0 +1,71 @@
+"""What positions, steps and uses of one weight have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import pytest
+from flat_run import measured
+from measure import normal, rows
+from models import Net
+
+D, OUT = 128, 256
+
+
+def factor_at_each_use(net: nn.Module, x: jax.Array) -> jax.Array:
+    """A new literal at every use: still one weight."""
+    kernel = net.param("kernel", nn.initializers.normal(0.02), (D, D))
+    for _ in range(3):
+        x = x + x @ (2.0 * kernel)
+    return nn.Dense(OUT, name="head")(x)
+
+
+def mean_of_many_positions(net: nn.Module, x: jax.Array) -> jax.Array:
+    """Nothing in common: a mean over n positions leaves 1/n, whatever the samples' noise."""
+    x = nn.Conv(D, (3, 3), padding="CIRCULAR")(x)
+    h = nn.LayerNorm()(x)
+    h = jnp.cos(nn.Dense(D)(h)) * nn.Dense(D)(h)
+    return nn.Dense(OUT, name="head")(jnp.mean(x + nn.Dense(D)(h), (1, 2)))
+
+
+def steps_with_a_mean(cell: type[nn.RNNCellBase]) -> Callable[..., jax.Array]:
+    """After a function with a mean the steps of a sequence have a common part."""
+
+    def body(net: nn.Module, x: jax.Array) -> jax.Array:
+        x = jnp.cos(nn.Dense(D)(x))
+        return nn.Dense(OUT, name="head")(nn.RNN(cell(D))(nn.Dense(D)(x)))
+
+    return body
+
+
+def shifted_steps(net: nn.Module, x: jax.Array) -> jax.Array:
+    """Each step minus the one before: what they have in common drops out."""
+    x = nn.Dense(D)(nn.relu(nn.Dense(D)(x)))
+    change = x[:, 1:] - x[:, :-1]
+    return nn.Dense(OUT, name="head")(jnp.max(change, axis=1))
+
+
+CASES: dict[str, tuple[Callable[..., jax.Array], tuple[int, ...]]] = {
+    "factor_at_each_use": (factor_at_each_use, (64, D)),
+    "mean_of_many_positions": (mean_of_many_positions, (8, 8, 8, 3)),
+    "steps_of_a_gru": (steps_with_a_mean(nn.GRUCell), (16, 8, D)),
+    "steps_of_an_lstm": (steps_with_a_mean(nn.OptimizedLSTMCell), (16, 24, D)),
+    "shifted_steps": (shifted_steps, (16, 24, D)),
+}
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_outputs_and_sites_are_as_planned(name: str) -> None:
+    body, shape = CASES[name]
+    found = measured(Net(body), lambda seed: (normal(seed, shape),))
+    assert found.outputs[0] == pytest.approx(1, abs=0.2)
+    assert all(site.ratio < 1.25 for site in found.sites), found.sites
+
+
+def test_a_weight_with_a_factor_adds_in_step_with_itself() -> None:
+    body, shape = CASES["factor_at_each_use"]
+    found = measured(Net(body), lambda seed: (normal(seed, shape),))
+    assert rows(found.plan)["kernel"].target == pytest.approx(1 / 9 / 2**2)
