@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from flat_run import Deviation, measured
 from measure import assert_complete, keys, normal, tokens
-from random_models import D, VOCAB, Architecture, Random
+from random_models import VOCAB, Architecture, D, Random
 
 SHAPES = {"vectors": (64, D), "sequences": (16, 8, D), "images": (4, 8, 8, 3)}
 NEAR = 2.0

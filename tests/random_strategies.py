@@ -199,7 +199,7 @@ def tamed(steps: tuple[Any, ...]) -> tuple[tuple[Any, ...], bool]:
 def _depth(step: Any) -> tuple[int, int]:
     """Nonlinear layers of a step, and the products among them."""
     match step:
-        case Function(first=first, join=join, second=second):
+        case Function(first=first, join=join):
             power = first in QUADRATIC or join == "product"
             return 1, int(power)
         case Gate():
