@@ -22,6 +22,9 @@ from anyinit._partition import optax_partition as optax_partition
 from anyinit._plan import LeftAlone as LeftAlone
 from anyinit._plan import Plan as Plan
 from anyinit._plan import WeightPlan as WeightPlan
+from anyinit._stability import Nonlinearity as Nonlinearity
+from anyinit._stability import Stability as Stability
+from anyinit._stability import Verdict as Verdict
 from anyinit._variables import Variables as Variables
 from anyinit._version import __version__ as __version__
 

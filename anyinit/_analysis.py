@@ -11,12 +11,14 @@ import numpy as np
 from anyinit._findings import Finding, Kind
 from anyinit._flatten import LOOP_CAP
 from anyinit._graph import CappedLoop
+from anyinit._growth import stability_of
 from anyinit._own_token import with_own_token
 from anyinit._plan import LeftAlone, Plan
 from anyinit._rows import reason_to_leave, weight_rows
 from anyinit._signal import SAMPLES, mean_and_variance, moment, normal_atom
 from anyinit._sites import Site, Sites, find_sites
 from anyinit._solve import Solution, solve
+from anyinit._stability import Stability, Verdict
 from anyinit._trace import Model
 from anyinit._traits import Role, Source
 
@@ -42,7 +44,8 @@ def analyse(model: Model, chosen: Callable[[str], bool]) -> Plan:
         for value, parameter in model.parameters.items()
         if parameter.name not in planned
     ]
-    findings = _findings(model, sites, solution)
+    stability = stability_of(model, sites, solution, drawn)
+    findings = [*_findings(model, sites, solution), *_unstable(stability)]
     logits_moment = vocabulary = None
     readout = _first_readout(model, sites)
     if readout is not None and readout.output is not None:
@@ -50,7 +53,14 @@ def analyse(model: Model, chosen: Callable[[str], bool]) -> Plan:
         logits_moment = mean_and_variance(solution.record.samples[readout.value])[1]
         vocabulary = graph.shapes[readout.output][-1]
     weights = with_own_token(model, sites, solution, drawn, weights)
-    return Plan(tuple(weights), tuple(left), tuple(findings), logits_moment, vocabulary)
+    return Plan(
+        tuple(weights),
+        tuple(left),
+        tuple(findings),
+        logits_moment,
+        vocabulary,
+        stability=stability,
+    )
 
 
 def _first_readout(model: Model, sites: Sites) -> Site | None:
@@ -122,6 +132,19 @@ def _findings(model: Model, sites: Sites, solution: Solution) -> list[Finding]:
     if not any(jnp.issubdtype(graph.dtypes[value], jnp.inexact) for value in graph.outputs):
         found.append(Finding(Kind.NO_FLOAT_OUTPUT, "model"))
     return list(dict.fromkeys(found))
+
+
+def _unstable(stability: Stability | None) -> list[Finding]:
+    """What to say of a network in which errors grow fast from layer to layer."""
+    if stability is None or stability.verdict is not Verdict.UNSTABLE:
+        return []
+    worst = max(stability.nonlinearities, key=lambda found: found.slope, default=None)
+    subject = "the products of signals"
+    if worst is not None and worst.verdict is Verdict.UNSTABLE:
+        subject = f"the nonlinearity {worst.function}"
+    detail = f"{stability.growth:.3g} over {stability.depth} layers"
+    where = worst.where if worst is not None else ""
+    return [Finding(Kind.UNSTABLE, subject, where, detail)]
 
 
 def _has_settled(loop: CappedLoop, moments: Mapping[int, float]) -> bool:

@@ -71,6 +71,11 @@ class Kind(enum.Enum):
         "leaves less at its site than the target."
     )
     LOOP_CAPPED = "The loop at {subject} did not settle within {detail} steps."
+    UNSTABLE = (
+        "Errors in the signal's scale grow through {subject}: by a factor of {detail} without a "
+        "normalization. Put a normalization between the layers, or take a function that is linear "
+        "for large inputs."
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from anyinit._findings import Finding, Kind, Reason
 from anyinit._plan import LeftAlone, Plan, WeightPlan
+from anyinit._stability import Nonlinearity, Stability
 
 VERSION = 1
 
@@ -35,6 +36,7 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
         "logits_moment": _plain(plan.logits_moment),
         "vocabulary": _plain(plan.vocabulary),
         "expected_loss": _plain(plan.expected_loss),
+        "stability": _stability_to_dict(plan.stability),
     }
 
 
@@ -74,6 +76,8 @@ def plan_from_json(text: str | bytes) -> Plan:
             ),
             logits_moment=data["logits_moment"],
             vocabulary=data["vocabulary"],
+            # Earlier texts of version 1 lack it.
+            stability=_stability(data.get("stability")),
         )
     except KeyError as error:
         raise _no_plan(f"{error} is missing or unknown") from error
@@ -84,6 +88,29 @@ def plan_from_json(text: str | bytes) -> Plan:
 def _weight(row: Mapping[str, Any]) -> WeightPlan:
     fields = {field.name: _hashable(row[field.name]) for field in dataclasses.fields(WeightPlan)}
     return WeightPlan(**fields)
+
+
+def _stability_to_dict(stability: Stability | None) -> dict[str, Any] | None:
+    if stability is None:
+        return None
+    return {
+        "verdict": stability.verdict.value,
+        "growth": _plain(stability.growth),
+        "depth": stability.depth,
+        "tenfold_depth": _plain(stability.tenfold_depth),
+        "nonlinearities": [
+            _plain(dataclasses.asdict(found)) | {"verdict": found.verdict.value}
+            for found in stability.nonlinearities
+        ],
+    }
+
+
+def _stability(data: Mapping[str, Any] | None) -> Stability | None:
+    if data is None:
+        return None
+    names = [field.name for field in dataclasses.fields(Nonlinearity)]
+    functions = (Nonlinearity(**{n: row[n] for n in names}) for row in data["nonlinearities"])
+    return Stability(data["growth"], data["depth"], tuple(functions))
 
 
 def _plain(value: Any) -> Any:

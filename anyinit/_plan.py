@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from anyinit._findings import Finding, Reason
+from anyinit._stability import Stability
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +89,8 @@ class Plan:
         findings: what was assumed or is unusual.
         logits_moment: predicted second moment of the (first) logits output, if there is one.
         vocabulary: width of the logits that the softmax sees, if there is a logits output.
+        stability: how an error in the signal's scale grows over depth; ``None`` for a network
+            without a nonlinearity.
     """
 
     weights: tuple[WeightPlan, ...]
@@ -95,6 +98,7 @@ class Plan:
     findings: tuple[Finding, ...] = ()
     logits_moment: float | None = None
     vocabulary: int | None = None
+    stability: Stability | None = None
 
     # The methods below import where they are called: those modules need the classes above.
 
@@ -131,8 +135,8 @@ class Plan:
         """The plan as dictionaries, lists, strings and numbers, complete.
 
         >>> sorted(Plan(weights=()).to_dict())
-        ['expected_loss', 'findings', 'left_alone', 'logits_moment', 'version', 'vocabulary',
-         'weights']
+        ['expected_loss', 'findings', 'left_alone', 'logits_moment', 'stability', 'version',
+         'vocabulary', 'weights']
 
         Returns:
             Keys as shown. A weight has the fields of ``WeightPlan``; what was left alone its

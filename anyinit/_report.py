@@ -61,7 +61,7 @@ def report_of(plan: Plan) -> Report:
         f"{_count(len(plan.findings), 'finding')}"
     )
     rows = collapse(zip(map(_name, plan.weights), _rows(plan.weights), strict=True))
-    sections = [_left_alone(plan), _findings(plan), _start(plan)]
+    sections = [_left_alone(plan), _findings(plan), _start(plan), _stability(plan)]
     return Report(
         title,
         tuple((name, *cells) for name, cells in rows),
@@ -233,6 +233,27 @@ def _start(plan: Plan) -> Section:
         )
     sentences += [_lookup(row) for row in plan.weights if row.is_tied]
     return Section("At the start", tuple((sentence, ()) for sentence in sentences if sentence))
+
+
+def _stability(plan: Plan) -> Section:
+    """What becomes of an error in the signal's scale, and which functions make it grow or fade."""
+    title, found = "Stability over depth", plan.stability
+    if found is None:
+        return Section(title, ())
+    layers = _count(found.depth, "nonlinear layer")
+    error = "An error in the signal's second moment"
+    if found.depth == 0:
+        sentence = f"{error} is taken off by a norm after every nonlinearity."
+    else:
+        sentence = f"{error} changes by a factor of {_number(found.growth)} over {layers}"
+        sentence += f": {found.verdict.value}."
+        if found.tenfold_depth is not None:
+            sentence += f" It grows tenfold over {found.tenfold_depth:.2g} such layers."
+    slopes = dict.fromkeys(
+        f"{each.function} {_number(each.slope)}" for each in found.nonlinearities
+    )
+    listed = f"Slope of log E[f(z)²] against log E[z²]: {', '.join(slopes)}." if slopes else ""
+    return Section(title, tuple((text, ()) for text in (sentence, listed) if text))
 
 
 def _lookup(row: WeightPlan) -> str:
