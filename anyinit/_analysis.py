@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping
 
@@ -24,8 +25,37 @@ from anyinit._traits import Role, Source
 _SETTLED = 0.05
 
 
+@dataclasses.dataclass(frozen=True)
+class Analysis:
+    """A plan, and everything that it was read off.
+
+    Arguments:
+        model: the traced model.
+        sites: the sites of all weights.
+        solution: the settled scales.
+        drawn: samples of the sources that keep their values.
+        plan: the plan.
+    """
+
+    model: Model
+    sites: Sites
+    solution: Solution
+    drawn: Mapping[Source, np.ndarray]
+    plan: Plan
+
+
 def analyse(model: Model, chosen: Callable[[str], bool]) -> Plan:
     """Plan the scale of every drawn weight of a traced model.
+
+    Arguments:
+        model: the traced model.
+        chosen: whether the caller wants a path to be scaled.
+    """
+    return examine(model, chosen).plan
+
+
+def examine(model: Model, chosen: Callable[[str], bool]) -> Analysis:
+    """Plan a traced model, and keep what the plan was read off.
 
     Arguments:
         model: the traced model.
@@ -44,16 +74,17 @@ def analyse(model: Model, chosen: Callable[[str], bool]) -> Plan:
     ]
     findings = _findings(model, sites, solution)
     logits_moment = vocabulary = None
-    readout = _first_readout(model, sites)
+    readout = first_readout(model, sites)
     if readout is not None and readout.output is not None:
         # What all columns have in common (a cap's offset) does not enter the loss.
         logits_moment = mean_and_variance(solution.record.samples[readout.value])[1]
         vocabulary = graph.shapes[readout.output][-1]
     weights = with_own_token(model, sites, solution, drawn, weights)
-    return Plan(tuple(weights), tuple(left), tuple(findings), logits_moment, vocabulary)
+    plan = Plan(tuple(weights), tuple(left), tuple(findings), logits_moment, vocabulary)
+    return Analysis(model, sites, solution, drawn, plan)
 
 
-def _first_readout(model: Model, sites: Sites) -> Site | None:
+def first_readout(model: Model, sites: Sites) -> Site | None:
     """A site of the first logits that the model returns, or else of those that its loss reads."""
     readouts = [site for site in sites.sites if site.output is not None]
     order = {value: place for place, value in enumerate(model.outputs)}

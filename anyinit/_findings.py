@@ -71,6 +71,18 @@ class Kind(enum.Enum):
         "leaves less at its site than the target."
     )
     LOOP_CAPPED = "The loop at {subject} did not settle within {detail} steps."
+    NOTHING_MEASURED = (
+        "{subject} delivers only zeros on this batch, so its scale is the one planned without "
+        "measuring: pass a batch on which this part of the model is active."
+    )
+    ONE_EXAMPLE = (
+        "The batch holds one example, so what was measured holds for that example: pass a batch "
+        "of 8 or more."
+    )
+    LOOP_MEASURED = (
+        "The loop at {subject} was measured on its first {detail} steps, of which the last stands "
+        "for those that follow: outputs computed from all steps were not measured as such."
+    )
 
 
 @dataclasses.dataclass(frozen=True)

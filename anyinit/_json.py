@@ -34,6 +34,7 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
         ],
         "logits_moment": _plain(plan.logits_moment),
         "vocabulary": _plain(plan.vocabulary),
+        "measured": plan.measured,
         "expected_loss": _plain(plan.expected_loss),
     }
 
@@ -74,6 +75,8 @@ def plan_from_json(text: str | bytes) -> Plan:
             ),
             logits_moment=data["logits_moment"],
             vocabulary=data["vocabulary"],
+            # Texts of version 1 that were written before plans could be measured lack it.
+            measured=data.get("measured", False),
         )
     except KeyError as error:
         raise _no_plan(f"{error} is missing or unknown") from error

@@ -88,6 +88,7 @@ class Plan:
         findings: what was assumed or is unusual.
         logits_moment: predicted second moment of the (first) logits output, if there is one.
         vocabulary: width of the logits that the softmax sees, if there is a logits output.
+        measured: whether the moments were measured on a batch (``mode="empirical"``).
     """
 
     weights: tuple[WeightPlan, ...]
@@ -95,6 +96,7 @@ class Plan:
     findings: tuple[Finding, ...] = ()
     logits_moment: float | None = None
     vocabulary: int | None = None
+    measured: bool = False
 
     # The methods below import where they are called: those modules need the classes above.
 
@@ -131,8 +133,8 @@ class Plan:
         """The plan as dictionaries, lists, strings and numbers, complete.
 
         >>> sorted(Plan(weights=()).to_dict())
-        ['expected_loss', 'findings', 'left_alone', 'logits_moment', 'version', 'vocabulary',
-         'weights']
+        ['expected_loss', 'findings', 'left_alone', 'logits_moment', 'measured', 'version',
+         'vocabulary', 'weights']
 
         Returns:
             Keys as shown. A weight has the fields of ``WeightPlan``; what was left alone its

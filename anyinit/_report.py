@@ -58,7 +58,7 @@ def report_of(plan: Plan) -> Report:
     title = (
         f"anyinit plan: {_count(len(plan.weights), 'weight')} planned, "
         f"{_count(len(plan.left_alone), 'parameter')} left alone, "
-        f"{_count(len(plan.findings), 'finding')}"
+        f"{_count(len(plan.findings), 'finding')}" + "; moments measured on a batch" * plan.measured
     )
     rows = collapse(zip(map(_name, plan.weights), _rows(plan.weights), strict=True))
     sections = [_left_alone(plan), _findings(plan), _start(plan)]
