@@ -51,14 +51,14 @@ def check_batch(arrays: Sequence[Any]) -> None:
     for array in arrays:
         if isinstance(array, jax.core.Tracer):
             raise TypeError(
-                "mode='empirical' measures on values, but an input is being traced (inside "
-                "jax.jit, grad or eval_shape); nothing was changed. Call it outside, or use "
-                "mode='analytic', which can be traced."
+                "Measuring takes values, but an input is being traced (inside jax.jit, grad or "
+                "eval_shape); nothing was changed. Call it outside, or use mode='analytic', which "
+                "can be traced."
             )
         if isinstance(array, jax.ShapeDtypeStruct):
             raise TypeError(
-                f"mode='empirical' measures on a real batch, got the shape {array.shape} without "
-                "values. Pass arrays, or use mode='analytic'."
+                f"Measuring takes a real batch, got the shape {array.shape} without values. "
+                "Pass arrays, or use mode='analytic'."
             )
     floats = [a for a in arrays if jnp.issubdtype(a.dtype, jnp.inexact)]
     for array in floats:
@@ -70,10 +70,24 @@ def check_batch(arrays: Sequence[Any]) -> None:
     sized = [a for a in arrays if a.size > 1]
     if sized and all(bool((a == a.ravel()[0]).all()) for a in sized):
         raise ValueError(
-            "All entries of the batch are equal, as in jnp.zeros or jnp.ones: mode='empirical' "
-            "measures on a real batch; nothing was changed. Pass one, or use mode='analytic', "
-            "which looks at shapes only."
+            "All entries of the batch are equal, as in jnp.zeros or jnp.ones, but measuring takes "
+            "a real batch; nothing was changed. Pass one, or use mode='analytic', which looks at "
+            "shapes only."
         )
+
+
+def check_values(leaves: Sequence[Any]) -> None:
+    """Refuse parameters that have no values to measure.
+
+    Arguments:
+        leaves: the parameters.
+    """
+    for leaf in leaves:
+        if isinstance(leaf, (jax.core.Tracer, jax.ShapeDtypeStruct)):
+            raise TypeError(
+                f"A parameter has no values: got {type(leaf).__name__} of shape {leaf.shape}. "
+                "measure runs the model, so call it on real parameters, outside jax.jit."
+            )
 
 
 def selection(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -14,6 +14,7 @@ import numpy as np
 from anyinit._analysis import Analysis, first_readout
 from anyinit._findings import Finding, Kind
 from anyinit._flatten import LOOP_CAP
+from anyinit._graph import Graph
 from anyinit._pass import Seen, Walk, mean_and_moment
 from anyinit._places import Places, find_places
 from anyinit._plan import Plan, WeightPlan
@@ -81,33 +82,52 @@ def batch_findings(analysis: Analysis, arrays: Sequence[Any]) -> list[Finding]:
 
 def _compiled(
     analysis: Analysis, places: Places, leaves: Sequence[Any], arrays: Sequence[Any]
-) -> Any:
+) -> Callable[[Mapping[Source, float]], Any]:
     """One pass as a function of the factors of the weights with several uses."""
-    graph, traits = analysis.model.graph, analysis.model.traits
-    sources = list(places.shared)
+    model, sources = analysis.model, list(places.shared)
+
+    def one_pass(values: dict[int, Any], scales: Any) -> Seen:
+        factors = {source: scales[place] for place, source in enumerate(sources)}
+        walk = Walk(model.graph, model.traits, places, values, factors)
+        walk.run()
+        for value in model.outputs:
+            walk.seen.outputs[value] = mean_and_moment(walk.values[value])
+        return walk.seen
+
+    program = program_of(model.graph, leaves, arrays, one_pass)
+    return lambda factors: program(np.asarray([factors[s] for s in sources], np.float32))
+
+
+def program_of(
+    graph: Graph,
+    leaves: Sequence[Any],
+    arrays: Sequence[Any],
+    function: Callable[[dict[int, Any], Any], Any],
+) -> Callable[[Any], Any]:
+    """A function of a graph's inputs and literals, compiled, with all but its numbers filled in.
+
+    Arguments:
+        graph: the flattened model.
+        leaves: an array for each parameter.
+        arrays: an array for each further input of the graph.
+        function: called with the arrays of the inputs and literals, by value, and with numbers.
+    """
     large = {v: a for v, a in graph.literals.items() if a.size > _SMALL}
     small = {v: a for v, a in graph.literals.items() if a.size <= _SMALL}
 
-    def one_pass(given: Sequence[Any], literals: Mapping[int, Any], scales: Any) -> Seen:
+    def program(given: Sequence[Any], literals: Mapping[int, Any], numbers: Any) -> Any:
         values: dict[int, Any] = {
             value: jnp.asarray(array, graph.dtypes[value]) for value, array in small.items()
         }
         values.update(literals)
         values.update(graph.keys)
         values.update(zip(graph.inputs, given, strict=True))
-        factors = {source: scales[place] for place, source in enumerate(sources)}
-        walk = Walk(graph, traits, places, values, factors)
-        walk.run()
-        for value in analysis.model.outputs:
-            walk.seen.outputs[value] = mean_and_moment(walk.values[value])
-        return walk.seen
+        return function(values, numbers)
 
     given = [*leaves, *arrays]
     passed = {v: np.asarray(a, graph.dtypes[v]) for v, a in large.items()}
-    program = jax.jit(one_pass)
-    return lambda factors: program(
-        given, passed, np.asarray([factors[s] for s in sources], np.float32)
-    )
+    compiled = jax.jit(program)
+    return lambda numbers: compiled(given, passed, numbers)
 
 
 def _check_finite(analysis: Analysis, places: Places, seen: Seen) -> None:

@@ -79,6 +79,10 @@ class Kind(enum.Enum):
         "The batch holds one example, so what was measured holds for that example: pass a batch "
         "of 8 or more."
     )
+    INPUT_MOMENT = (
+        "The {subject} has another second moment on this batch than the plan counts on ({detail}): "
+        "normalize it, or pass input_moment=."
+    )
     LOOP_MEASURED = (
         "The loop at {subject} was measured on its first {detail} steps, of which the last stands "
         "for those that follow: outputs computed from all steps were not measured as such."

@@ -22,8 +22,8 @@ from anyinit._run import reads, run_node
 from anyinit._traits import Source, Traits
 from anyinit._uses import Meeting
 
-# Larger numbers among the logits are what a mask fills in.
-_FILL = 1e4
+# Logits below minus this are what a mask fills in.
+FILL = 1e4
 
 
 @dataclasses.dataclass
@@ -186,7 +186,7 @@ def moment(array: Any) -> Any:
 def mean_and_moment(array: Any) -> tuple[Any, Any]:
     """Mean and second moment of a signal; the numbers that a mask fills in are left out."""
     wide = jnp.real(array).astype(jnp.float32)
-    inside = jnp.abs(wide) < _FILL
+    inside = jnp.logical_not(wide <= -FILL)
     count = jnp.maximum(jnp.sum(jnp.sum(inside, axis=-1, dtype=jnp.float32)), 1)
     kept = jnp.where(inside, wide, 0)
     mean = jnp.sum(jnp.sum(kept, axis=-1)) / count

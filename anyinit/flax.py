@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import glob
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,8 +12,18 @@ import jax
 import jax.numpy as jnp
 
 from anyinit._analysis import Analysis, examine
-from anyinit._arguments import check_batch, check_inputs, check_mode, check_moment, selection
+from anyinit._arguments import (
+    check_batch,
+    check_inputs,
+    check_mode,
+    check_moment,
+    check_values,
+    selection,
+)
+from anyinit._check import Check
 from anyinit._empirical import measured_plan
+from anyinit._match import check_parameters
+from anyinit._measure import measured_check
 from anyinit._paths import named_leaves
 from anyinit._plan import Plan
 from anyinit._trace import Parameter, abstract, initial_samples, is_array, trace
@@ -129,6 +140,56 @@ def plan(
     return _traced(model, args, kwargs, rngs, only, skip, input_moment).analysis.plan
 
 
+def measure(
+    model: nn.Module,
+    params: Any,
+    *args: Any,
+    plan: Plan | None = None,
+    rngs: Any = None,
+    input_moment: float = 1.0,
+    **kwargs: Any,
+) -> Check:
+    """Run a linen model on a batch, and compare what it computes with what its plan predicts.
+
+    >>> import flax.linen as nn, jax, jax.numpy as jnp
+    >>> import anyinit
+    >>> x = jax.random.normal(jax.random.key(1), (64, 128))
+    >>> params = anyinit.flax.init(nn.Dense(256), jax.random.key(0), x)
+    >>> check = anyinit.flax.measure(nn.Dense(256), params, x)
+    >>> check.assert_healthy(tolerance=0.1)
+    >>> check.rows[0].path, check.rows[0].predicted
+    ('kernel', 1.0)
+
+    Arguments:
+        model: the module.
+        params: the whole variables, as ``init`` or a training step has them.
+        *args: the model's inputs: a real batch.
+        plan: the plan to compare with; by default the one that ``params`` carry, or else the
+            model's analytic plan.
+        rngs: names of the model's further random streams.
+        input_moment: second moment E[x²] that the plan counts on for the float inputs.
+        **kwargs: further arguments of the model, and ``method=``, ``mutable=``.
+
+    Returns:
+        A row for each site, output and residual stream: predicted and measured second moment, the
+        sampling error of the measurement, and a verdict.
+
+    Raises:
+        ValueError: the parameters are of another model, or nothing can be measured on the batch.
+        TypeError: an input or a parameter has no values.
+    """
+    made = plan if plan is not None else getattr(params, "plan", None)
+    only = None
+    if made is not None:
+        check_parameters(made, named_leaves(params, made.known_names)[0])
+        only = [glob.escape(row.path) for row in made.weights]
+    traced = _traced(model, args, kwargs, rngs, only, None, input_moment)
+    leaves, arrays = traced.values(params)
+    check_batch(traced.arrays)
+    check_values(leaves)
+    return measured_check(traced.analysis, made or traced.analysis.plan, leaves, arrays)
+
+
 @dataclasses.dataclass(frozen=True)
 class _Traced:
     """A traced and analysed model, with what its graph is run on.
@@ -148,6 +209,12 @@ class _Traced:
     def values(self, variables: Any) -> tuple[list[Any], list[Any]]:
         """The arrays of the graph's parameters, and of its other inputs, with fixed keys."""
         leaves = {leaf.name: leaf.value for leaf in named_leaves(variables, self.names)[0]}
+        missing = [name for name in self.names if name not in leaves]
+        if missing:
+            raise ValueError(
+                f"The variables lack {missing[0]}, got {', '.join(list(leaves)[:5])} …: pass the "
+                "whole variables of this model, its collections besides params included."
+            )
         keys = [jax.random.key(number) for number in range(len(self.streams))]
         return [leaves[name] for name in self.names], [*keys, *self.arrays]
 
