@@ -9,17 +9,18 @@ product give up what the product is measured to exceed 1 by.
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping
 
 from anyinit._analysis import Analysis
+from anyinit._demands import Problem, problem_of
 from anyinit._events import Acts
 from anyinit._graph import Node
 from anyinit._linear import linear_way
 from anyinit._path import Path
-from anyinit._repeated import recurrent_limits, repeated_uses
+from anyinit._repeated import repeated_uses
 from anyinit._sites import Site
-from anyinit._targets import arrival_of, is_tied, target, wanted
+from anyinit._targets import arrival_of, target, wanted
 from anyinit._traits import Source
 from anyinit._uses import Use
 from anyinit._walk import Landing, land
@@ -116,46 +117,44 @@ def find_places(analysis: Analysis) -> Places:
     Arguments:
         analysis: the analysis.
     """
-    sites, solution = analysis.sites, analysis.solution
-    graph, traits = analysis.model.graph, analysis.model.traits
-    of_use: dict[int, list[Site]] = defaultdict(list)
-    for site in sites.sites:
-        of_use[site.use.value].append(site)
-    counts = Counter(source for use in sites.uses.scaled for source in use.sources)
-    planned = {s for s in solution.deciding if s in solution.sigma and s not in solution.silent}
-    limits = recurrent_limits(
-        graph, repeated_uses(graph, traits, sites.uses.scaled), sites.uses.scaled
-    )
-    finder = _Finder(analysis, of_use, counts, planned)
+    model, sites, solution = analysis.model, analysis.sites, analysis.solution
+    repeated = repeated_uses(model.graph, model.traits, sites.uses.scaled)
+    problem = problem_of(model.graph, sites, analysis.drawn, repeated)
+    planned = frozenset(s for s in problem.deciding if s not in solution.silent)
+    finder = _Finder(analysis, problem, planned & solution.sigma.keys())
     excesses = finder.excesses()
     uses: dict[int, Measured] = {}
+    shared: dict[Source, tuple[Site, ...]] = {}
     for use in sites.uses.scaled:
-        sources = tuple(source for source in use.sources if source in planned)
-        found = finder.measurements(use, excesses) if sources else ()
-        if not found:
+        sources = tuple(source for source in use.sources if source in finder.planned)
+        single = all(source in problem.single for source in sources)
+        deciding = {id(s) for source in sources for s in problem.deciding[source]}
+        if not sources or not (single or any(id(s) in deciding for s in problem.of_use[use.value])):
             continue
-        single = all(counts[source] == 1 for source in sources)
-        deciding = {id(s) for source in sources for s in solution.deciding[source]}
-        if single or any(id(m.site) in deciding for m in found):
-            held = [limits[s] / solution.sigma[s] for s in sources if s in limits]
-            limit = min(held, default=None)
-            uses[use.node] = Measured(use, found, sources, single, limit)
-    shared = {
-        source: solution.deciding[source] for source in solution.deciding if counts[source] > 1
-    }
-    shared = {source: found for source, found in shared.items() if source in planned}
+        found = finder.measurements(use, excesses)
+        if found:
+            held = [problem.limits[s] / solution.sigma[s] for s in sources if s in problem.limits]
+            uses[use.node] = Measured(use, found, sources, single, min(held, default=None))
+            shared.update((s, problem.deciding[s]) for s in sources if s not in problem.single)
     return Places(uses, excesses, shared)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Finder:
+    """What is measured, read off an analysis.
+
+    Arguments:
+        analysis: the analysis.
+        problem: what it had to solve.
+        planned: the sources that are to be scaled.
+    """
+
     analysis: Analysis
-    of_use: Mapping[int, list[Site]]
-    counts: Mapping[Source, int]
-    planned: set[Source]
+    problem: Problem
+    planned: frozenset[Source]
 
     def measurements(self, use: Use, excesses: Mapping[int, Excess]) -> tuple[Measurement, ...]:
-        sites = self.of_use[use.value]
+        sites = self.problem.of_use[use.value]
         landings = land(self.analysis.sites.structure, use.value, Path())
         pairs = zip(sites, landings, strict=True)
         found = [self._measurement(site, landing, excesses) for site, landing in pairs]
@@ -177,8 +176,7 @@ class _Finder:
                 allowed = target(site, shares) * site.path_gain * site.before**2
                 at_most = Place(behind, site.value, allowed)
                 shares[start] = 1.0
-        tied = {s for s in solution.deciding if is_tied(self.analysis.sites, s)}
-        matched = arrival_of(self.of_use, tied, solution.sigma, site) if site.peers else None
+        matched = arrival_of(self.problem.of_use, self.problem.tied, solution.sigma, site)
         output = None
         if site.product is not None and site.product not in excesses and self._leads_alone(site):
             output = self._at_output(start)
@@ -241,7 +239,7 @@ class _Finder:
         readers = self.analysis.sites.structure.sums.live_consumers(site.value)
         return (
             site.acts is Acts.PRODUCT
-            and len(self.of_use[site.use.value]) == 1
+            and len(self.problem.of_use[site.use.value]) == 1
             and readers == [graph.producers[product]]
-            and all(self.counts[s] == 1 and s in self.planned for s in site.use.sources)
+            and all(s in self.problem.single & self.planned for s in site.use.sources)
         )
