@@ -6,6 +6,7 @@ the weight produces arrives where it is used with the second moment wanted there
 
 * :func:`anyinit.flax.init` takes the place of ``model.init``; :func:`anyinit.flax.plan` makes
   the plan alone, from shapes.
+* :func:`anyinit.flax.measure` runs a model on a batch and compares it with its plan.
 * :class:`Plan` is the result: it prints as a report, and :meth:`Plan.rescale` applies it.
 * ``anyinit.nnx``, ``anyinit.torch`` and ``anyinit.keras`` are the same for Flax nnx, PyTorch and
   Keras; they are imported when they are first used.
@@ -16,6 +17,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from anyinit import flax as flax
+from anyinit._check import Check as Check
+from anyinit._check import MeasuredRow as MeasuredRow
+from anyinit._check import UnhealthyError as UnhealthyError
+from anyinit._check import Verdict as Verdict
 from anyinit._findings import Finding as Finding
 from anyinit._partition import optax_labels as optax_labels
 from anyinit._partition import optax_partition as optax_partition
@@ -24,7 +29,7 @@ from anyinit._plan import Plan as Plan
 from anyinit._plan import WeightPlan as WeightPlan
 from anyinit._stability import Nonlinearity as Nonlinearity
 from anyinit._stability import Stability as Stability
-from anyinit._stability import Verdict as Verdict
+from anyinit._stability import StabilityVerdict as StabilityVerdict
 from anyinit._variables import Variables as Variables
 from anyinit._version import __version__ as __version__
 

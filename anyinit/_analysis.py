@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping
 
@@ -18,7 +19,7 @@ from anyinit._rows import reason_to_leave, weight_rows
 from anyinit._signal import SAMPLES, mean_and_variance, moment, normal_atom
 from anyinit._sites import Site, Sites, find_sites
 from anyinit._solve import Solution, solve
-from anyinit._stability import Stability, Verdict
+from anyinit._stability import Stability, StabilityVerdict
 from anyinit._trace import Model
 from anyinit._traits import Role, Source
 
@@ -26,8 +27,37 @@ from anyinit._traits import Role, Source
 _SETTLED = 0.05
 
 
+@dataclasses.dataclass(frozen=True)
+class Analysis:
+    """A plan, and everything that it was read off.
+
+    Arguments:
+        model: the traced model.
+        sites: the sites of all weights.
+        solution: the settled scales.
+        drawn: samples of the sources that keep their values.
+        plan: the plan.
+    """
+
+    model: Model
+    sites: Sites
+    solution: Solution
+    drawn: Mapping[Source, np.ndarray]
+    plan: Plan
+
+
 def analyse(model: Model, chosen: Callable[[str], bool]) -> Plan:
     """Plan the scale of every drawn weight of a traced model.
+
+    Arguments:
+        model: the traced model.
+        chosen: whether the caller wants a path to be scaled.
+    """
+    return examine(model, chosen).plan
+
+
+def examine(model: Model, chosen: Callable[[str], bool]) -> Analysis:
+    """Plan a traced model, and keep what the plan was read off.
 
     Arguments:
         model: the traced model.
@@ -47,13 +77,13 @@ def analyse(model: Model, chosen: Callable[[str], bool]) -> Plan:
     stability = stability_of(model, sites, solution, drawn)
     findings = [*_findings(model, sites, solution), *_unstable(stability)]
     logits_moment = vocabulary = None
-    readout = _first_readout(model, sites)
+    readout = first_readout(model, sites)
     if readout is not None and readout.output is not None:
         # What all columns have in common (a cap's offset) does not enter the loss.
         logits_moment = mean_and_variance(solution.record.samples[readout.value])[1]
         vocabulary = graph.shapes[readout.output][-1]
     weights = with_own_token(model, sites, solution, drawn, weights)
-    return Plan(
+    plan = Plan(
         tuple(weights),
         tuple(left),
         tuple(findings),
@@ -61,9 +91,10 @@ def analyse(model: Model, chosen: Callable[[str], bool]) -> Plan:
         vocabulary,
         stability=stability,
     )
+    return Analysis(model, sites, solution, drawn, plan)
 
 
-def _first_readout(model: Model, sites: Sites) -> Site | None:
+def first_readout(model: Model, sites: Sites) -> Site | None:
     """A site of the first logits that the model returns, or else of those that its loss reads."""
     readouts = [site for site in sites.sites if site.output is not None]
     order = {value: place for place, value in enumerate(model.outputs)}
@@ -136,11 +167,11 @@ def _findings(model: Model, sites: Sites, solution: Solution) -> list[Finding]:
 
 def _unstable(stability: Stability | None) -> list[Finding]:
     """What to say of a network in which errors grow fast from layer to layer."""
-    if stability is None or stability.verdict is not Verdict.UNSTABLE:
+    if stability is None or stability.verdict is not StabilityVerdict.UNSTABLE:
         return []
     worst = max(stability.nonlinearities, key=lambda found: found.slope, default=None)
     subject = "the products of signals"
-    if worst is not None and worst.verdict is Verdict.UNSTABLE:
+    if worst is not None and worst.verdict is StabilityVerdict.UNSTABLE:
         subject = f"the nonlinearity {worst.function}"
     detail = f"{stability.growth:.3g} over {stability.depth} layers"
     where = worst.where if worst is not None else ""

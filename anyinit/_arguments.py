@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
-MODES = ("analytic",)
+MODES = ("analytic", "empirical")
 
 
 def check_mode(mode: str) -> None:
@@ -16,8 +17,8 @@ def check_mode(mode: str) -> None:
     if mode not in MODES:
         listed = " or ".join(f'"{known}"' for known in MODES)
         raise ValueError(
-            f"Unknown mode: got mode={mode!r}, expected {listed}; measuring on a batch "
-            '("empirical") is not part of this version.'
+            f'Unknown mode: got mode={mode!r}, expected {listed} ("empirical" measures on the '
+            "batch that is passed)."
         )
 
 
@@ -38,6 +39,54 @@ def check_inputs(arrays: Sequence[jax.ShapeDtypeStruct]) -> None:
             raise ValueError(
                 f"An input has no elements: got shape {array.shape}, expected every axis to be "
                 "at least 1. Pass an input of the shape that the model is used with."
+            )
+
+
+def check_batch(arrays: Sequence[Any]) -> None:
+    """Refuse inputs that nothing can be measured on: shapes, traced values, NaN, equal entries.
+
+    Arguments:
+        arrays: the arrays among the model's inputs.
+    """
+    for array in arrays:
+        if isinstance(array, jax.core.Tracer):
+            raise TypeError(
+                "Measuring takes values, but an input is being traced (inside jax.jit, grad or "
+                "eval_shape); nothing was changed. Call it outside, or use mode='analytic', which "
+                "can be traced."
+            )
+        if isinstance(array, jax.ShapeDtypeStruct):
+            raise TypeError(
+                f"Measuring takes a real batch, got the shape {array.shape} without values. "
+                "Pass arrays, or use mode='analytic'."
+            )
+    floats = [a for a in arrays if jnp.issubdtype(a.dtype, jnp.inexact)]
+    for array in floats:
+        if bool(jnp.isnan(array).any()):
+            raise ValueError(
+                f"An input of shape {array.shape} holds NaN, so nothing can be measured on it; "
+                "nothing was changed. Clean the batch first."
+            )
+    sized = [a for a in arrays if a.size > 1]
+    if sized and all(bool((a == a.ravel()[0]).all()) for a in sized):
+        raise ValueError(
+            "All entries of the batch are equal, as in jnp.zeros or jnp.ones, but measuring takes "
+            "a real batch; nothing was changed. Pass one, or use mode='analytic', which looks at "
+            "shapes only."
+        )
+
+
+def check_values(leaves: Sequence[Any]) -> None:
+    """Refuse parameters that have no values to measure.
+
+    Arguments:
+        leaves: the parameters.
+    """
+    for leaf in leaves:
+        if isinstance(leaf, (jax.core.Tracer, jax.ShapeDtypeStruct)):
+            raise TypeError(
+                f"A parameter has no values: got {type(leaf).__name__} of shape {leaf.shape}. "
+                "measure runs the model, so call it on real parameters, outside jax.jit."
             )
 
 

@@ -13,7 +13,7 @@ from anyinit._graph import Graph
 from anyinit._propagate import Record
 from anyinit._repeated import recurrent_limits
 from anyinit._sites import Site, Sites
-from anyinit._targets import deciding_sites, is_tied, wanted
+from anyinit._targets import arrival_of, deciding_sites, is_tied, wanted
 from anyinit._traits import Source
 
 # Uses whose scales differ by less ask for the same.
@@ -92,21 +92,12 @@ def asked_factor(
     """Factor on the weight's scale that one use asks for: the geometric mean over its sites."""
     logs = []
     for site in sites:
-        moment = wanted(site, iterate.shares, _arrival(problem, iterate, site))
+        matched = arrival_of(problem.of_use, problem.tied, iterate.sigma, site)
+        moment = wanted(site, iterate.shares, None if matched is None else matched[0])
         present = site.use.fan * entering * weight
         if moment is not None and moment > 0 and present > 0:
             logs.append(0.5 * math.log(moment / present))
     return math.exp(sum(logs) / len(logs)) if logs else None
-
-
-def _arrival(problem: Problem, iterate: Iterate, site: Site) -> float | None:
-    """What a tied table that is added to this lookup delivers; the lookup matches it."""
-    for peer in site.peers:
-        if any(source in problem.tied for source in peer.sources):
-            scale = math.prod(iterate.sigma.get(source, 1.0) ** 2 for source in peer.sources)
-            other = problem.of_use[peer.value][0]
-            return scale * other.before**2 * other.path_gain
-    return None
 
 
 def disagreements(

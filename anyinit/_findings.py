@@ -76,6 +76,22 @@ class Kind(enum.Enum):
         "normalization. Put a normalization between the layers, or take a function that is linear "
         "for large inputs."
     )
+    NOTHING_MEASURED = (
+        "{subject} delivers only zeros on this batch, so its scale is the one planned without "
+        "measuring: pass a batch on which this part of the model is active."
+    )
+    ONE_EXAMPLE = (
+        "The batch holds one example, so what was measured holds for that example: pass a batch "
+        "of 8 or more."
+    )
+    INPUT_MOMENT = (
+        "The {subject} has another second moment on this batch than the plan counts on ({detail}): "
+        "normalize it, or pass input_moment=."
+    )
+    LOOP_MEASURED = (
+        "The loop at {subject} was measured on its first {detail} steps, of which the last stands "
+        "for those that follow: outputs computed from all steps were not measured as such."
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -72,6 +72,9 @@ class Graph:
         producers: index of the node that writes each value, -1 for inputs and literals.
         consumers: indices of the nodes that read each value.
         capped_loops: loops written out up to the cap only.
+        unread: nodes that no rule looks at but that a run on arrays needs: the earlier steps of
+            what a loop collects, and what chooses a branch.
+        keys: random keys that the function closed over.
     """
 
     nodes: tuple[Node, ...]
@@ -83,6 +86,8 @@ class Graph:
     producers: list[int]
     consumers: list[list[int]]
     capped_loops: tuple[CappedLoop, ...] = ()
+    unread: tuple[Node, ...] = ()
+    keys: Mapping[int, Any] = dataclasses.field(default_factory=dict)
 
     def size(self, value: int) -> int:
         """Number of elements of a value."""
@@ -97,6 +102,7 @@ class Builder:
         self.shapes: list[tuple[int, ...]] = []
         self.dtypes: list[Any] = []
         self.literals: dict[int, np.ndarray] = {}
+        self.keys: dict[int, Any] = {}
         self.from_parameters: list[bool] = []
         self.capped_loops: list[CappedLoop] = []
         self.where_override = ""
@@ -114,7 +120,9 @@ class Builder:
         """A value that is known: a literal or a constant that the function closed over."""
         dtype = getattr(array, "dtype", None)
         if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.extended):
-            return self.value(array)
+            index = self.value(array)
+            self.keys[index] = array
+            return index
         known = np.asarray(array)
         index = self.value(known if aval is None else aval)
         self.literals[index] = known
@@ -149,6 +157,26 @@ class Builder:
         return outputs
 
 
+def hidden_inputs(node: Node) -> tuple[int, ...]:
+    """Values that a node needs when it is run on arrays, beside its inputs."""
+    if node.primitive == "settle":
+        return tuple(node.params["steps"])
+    return (node.params["chosen_by"],) if node.primitive == "mix" else ()
+
+
+def renamed(node: Node, names: Mapping[int, int]) -> Node:
+    """A node that reads other values in the place of some; itself where it reads none of them."""
+    if names.keys().isdisjoint((*node.inputs, *hidden_inputs(node))):
+        return node
+    params = dict(node.params)
+    if node.primitive == "settle":
+        params["steps"] = tuple(names.get(value, value) for value in params["steps"])
+    elif node.primitive == "mix":
+        params["chosen_by"] = names.get(params["chosen_by"], params["chosen_by"])
+    inputs = tuple(names.get(value, value) for value in node.inputs)
+    return dataclasses.replace(node, params=params, inputs=inputs)
+
+
 def finish(builder: Builder, inputs: Sequence[int], outputs: Sequence[int]) -> Graph:
     """Remove what no output depends on and index producers and consumers."""
     needed = set(outputs)
@@ -158,6 +186,7 @@ def finish(builder: Builder, inputs: Sequence[int], outputs: Sequence[int]) -> G
             needed.update(node.inputs)
             kept.append(node)
     kept.reverse()
+    unread = _unread(builder, kept)
     nodes = tuple(dataclasses.replace(node, index=i) for i, node in enumerate(kept))
     producers = [-1] * len(builder.shapes)
     consumers: list[list[int]] = [[] for _ in builder.shapes]
@@ -176,4 +205,18 @@ def finish(builder: Builder, inputs: Sequence[int], outputs: Sequence[int]) -> G
         producers=producers,
         consumers=consumers,
         capped_loops=tuple(builder.capped_loops),
+        unread=unread,
+        keys=builder.keys,
     )
+
+
+def _unread(builder: Builder, kept: Sequence[Node]) -> tuple[Node, ...]:
+    """What a run on arrays needs beside the nodes that are kept."""
+    missing = {value for node in kept for value in hidden_inputs(node)}
+    present = {value for node in kept for value in node.outputs}
+    found = []
+    for node in reversed(builder.nodes):
+        if present.isdisjoint(node.outputs) and missing.intersection(node.outputs):
+            missing.update((*node.inputs, *hidden_inputs(node)))
+            found.append(dataclasses.replace(node, index=-1))
+    return tuple(reversed(found))

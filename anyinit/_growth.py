@@ -18,7 +18,7 @@ from anyinit._repeated import repeated_uses
 from anyinit._sites import Sites
 from anyinit._slopes import Functions, functions_of, nonlinearities
 from anyinit._solve import Solution
-from anyinit._stability import Stability, Verdict
+from anyinit._stability import Stability, StabilityVerdict
 from anyinit._trace import Model
 from anyinit._traits import Source
 from anyinit._twins import find_pools
@@ -54,17 +54,19 @@ def stability_of(
         if moments.get(value, 0.0) > 0 and record.moments.get(value, 0.0) > 0:
             grown = abs(math.log(record.moments[value] / moments[value])) / _ERROR
             found.append((depth[value], min(grown, _LARGEST)))
-    ways = [(Verdict.of(grown, layers), grown, layers) for layers, grown in found if layers]
+    ways = [
+        (StabilityVerdict.of(grown, layers), grown, layers) for layers, grown in found if layers
+    ]
     if not ways and not functions:
         return None
     layers, grown = _telling(ways)
     return Stability(grown, layers, nonlinearities(model, shown, moments))
 
 
-def _telling(ways: Sequence[tuple[Verdict, float, int]]) -> tuple[int, float]:
+def _telling(ways: Sequence[tuple[StabilityVerdict, float, int]]) -> tuple[int, float]:
     """Depth and growth where errors grow most, or fade most."""
-    order = list(Verdict)
-    lasting = [way for way in ways if way[0] is not Verdict.CONTRACTIVE]
+    order = list(StabilityVerdict)
+    lasting = [way for way in ways if way[0] is not StabilityVerdict.CONTRACTIVE]
     if lasting:
         _, grown, layers = max(lasting, key=lambda way: (order.index(way[0]), way[1], way[2]))
         return layers, grown

@@ -35,6 +35,7 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
         ],
         "logits_moment": _plain(plan.logits_moment),
         "vocabulary": _plain(plan.vocabulary),
+        "measured": plan.measured,
         "expected_loss": _plain(plan.expected_loss),
         "stability": _stability_to_dict(plan.stability),
     }
@@ -78,6 +79,8 @@ def plan_from_json(text: str | bytes) -> Plan:
             vocabulary=data["vocabulary"],
             # Earlier texts of version 1 lack it.
             stability=_stability(data.get("stability")),
+            # Texts of version 1 that were written before plans could be measured lack it.
+            measured=data.get("measured", False),
         )
     except KeyError as error:
         raise _no_plan(f"{error} is missing or unknown") from error

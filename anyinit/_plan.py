@@ -91,6 +91,7 @@ class Plan:
         vocabulary: width of the logits that the softmax sees, if there is a logits output.
         stability: how an error in the signal's scale grows over depth; ``None`` for a network
             without a nonlinearity.
+        measured: whether the moments were measured on a batch (``mode="empirical"``).
     """
 
     weights: tuple[WeightPlan, ...]
@@ -99,6 +100,7 @@ class Plan:
     logits_moment: float | None = None
     vocabulary: int | None = None
     stability: Stability | None = None
+    measured: bool = False
 
     # The methods below import where they are called: those modules need the classes above.
 
@@ -135,8 +137,8 @@ class Plan:
         """The plan as dictionaries, lists, strings and numbers, complete.
 
         >>> sorted(Plan(weights=()).to_dict())
-        ['expected_loss', 'findings', 'left_alone', 'logits_moment', 'stability', 'version',
-         'vocabulary', 'weights']
+        ['expected_loss', 'findings', 'left_alone', 'logits_moment', 'measured', 'stability',
+         'version', 'vocabulary', 'weights']
 
         Returns:
             Keys as shown. A weight has the fields of ``WeightPlan``; what was left alone its

@@ -12,14 +12,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from anyinit._report import COLUMNS, Report, Section
+from anyinit._report import Report, Section
 
 # Fixed, so that a report is the same text in a terminal, in a log and in a test.
 WIDTH = 180
 # Sentences are set narrower than the widest table.
 SENTENCES = 100
-
-_NUMERIC = ("fan", "E[x²] in", "c", "target", "m")
 
 
 def to_text(report: Report) -> str:
@@ -66,7 +64,7 @@ def to_html(report: Report) -> str:
     """
     parts = [f"<p>{escape(report.title)}</p>"]
     if report.rows:
-        head = "".join(f"<th>{escape(column)}</th>" for column in COLUMNS)
+        head = "".join(f"<th>{escape(column)}</th>" for column in report.columns)
         body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in report.rows)
         parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
     parts += [_section(section) for section in report.sections]
@@ -75,9 +73,9 @@ def to_html(report: Report) -> str:
 
 def _table(report: Report) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    for column in COLUMNS:
+    for column in report.columns:
         # Text, not str: rich would read brackets as markup, here and in the cells.
-        justify: Literal["left", "right"] = "right" if column in _NUMERIC else "left"
+        justify: Literal["left", "right"] = "right" if column in report.numeric else "left"
         table.add_column(Text(column), justify=justify, overflow="fold")
     for row in report.rows:
         table.add_row(*map(Text, row))

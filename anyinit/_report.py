@@ -12,6 +12,7 @@ from anyinit._findings import Finding, Kind
 from anyinit._plan import Plan, WeightPlan
 
 COLUMNS = ("weight", "shape", "roles", "site", "fan", "E[x²] in", "c", "target", "std", "m")
+NUMERIC = ("fan", "E[x²] in", "c", "target", "m")
 
 # Numbers that differ by less are shown as one.
 _NEARLY = 0.05
@@ -33,13 +34,17 @@ class Report:
 
     Arguments:
         title: one line.
-        rows: cells of the table of weights, under ``COLUMNS``.
+        rows: cells of the table, under ``columns``.
         sections: what follows the table.
+        columns: heads of the table.
+        numeric: those of them that hold numbers.
     """
 
     title: str
     rows: tuple[tuple[str, ...], ...]
     sections: tuple[Section, ...]
+    columns: tuple[str, ...] = COLUMNS
+    numeric: tuple[str, ...] = NUMERIC
 
 
 def report_of(plan: Plan) -> Report:
@@ -58,7 +63,7 @@ def report_of(plan: Plan) -> Report:
     title = (
         f"anyinit plan: {_count(len(plan.weights), 'weight')} planned, "
         f"{_count(len(plan.left_alone), 'parameter')} left alone, "
-        f"{_count(len(plan.findings), 'finding')}"
+        f"{_count(len(plan.findings), 'finding')}" + "; moments measured on a batch" * plan.measured
     )
     rows = collapse(zip(map(_name, plan.weights), _rows(plan.weights), strict=True))
     sections = [_left_alone(plan), _findings(plan), _start(plan), _stability(plan)]

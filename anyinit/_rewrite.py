@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from anyinit import _primitives as primitives
-from anyinit._graph import Builder, Node
+from anyinit._graph import Builder, Node, renamed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,8 +85,7 @@ def _once(builder: Builder, outputs: Sequence[int]) -> list[int]:
     sums: dict[tuple[object, ...], int] = {}
     nodes = []
     for node in builder.nodes:
-        if any(value in same for value in node.inputs):
-            node = dataclasses.replace(node, inputs=tuple(same.get(v, v) for v in node.inputs))
+        node = renamed(node, same)
         if node.primitive in primitives.ADDITIONS:
             key = (node.primitive, *(_literal_or_value(builder, v) for v in node.inputs))
             earlier = sums.setdefault(key, node.outputs[0])

@@ -82,12 +82,14 @@ class Sites:
         fixed: sources that are left alone, with the reason.
         norm_branches: values of residual branches that end in a normalization.
         uses: the uses themselves.
+        structure: the sums and streams that they were read off.
     """
 
     sites: tuple[Site, ...]
     fixed: Mapping[Source, Reason]
     norm_branches: tuple[int, ...]
     uses: Uses
+    structure: Structure
 
 
 def find_sites(graph: Graph, traits: Traits, outputs: frozenset[int]) -> Sites:
@@ -134,6 +136,7 @@ def find_sites(graph: Graph, traits: Traits, outputs: frozenset[int]) -> Sites:
         fixed,
         tuple(_norm_branches(sums, residuals)),
         uses,
+        structure,
     )
 
 

@@ -14,10 +14,10 @@ _FAST, _LARGE = math.sqrt(2.0), 7.0
 _MARGIN, _SMALL = 0.05, 1.5
 
 
-class Verdict(enum.Enum):
+class StabilityVerdict(enum.Enum):
     """What becomes of a small relative error in the signal's second moment.
 
-    >>> Verdict.of(growth=64.0, depth=6).value, Verdict.of(growth=1.0, depth=6).value
+    >>> StabilityVerdict.of(growth=64.0, depth=6).value, StabilityVerdict.of(growth=1.0, depth=6).value
     ('unstable', 'marginal')
     """
 
@@ -27,7 +27,7 @@ class Verdict(enum.Enum):
     UNSTABLE = "unstable"
 
     @classmethod
-    def of(cls, growth: float, depth: int) -> Verdict:
+    def of(cls, growth: float, depth: int) -> StabilityVerdict:
         """The verdict on a growth over a number of layers.
 
         Arguments:
@@ -62,9 +62,9 @@ class Nonlinearity:
     slope: float
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> StabilityVerdict:
         """What a stack of eight layers with this function and no norm would do to an error."""
-        return Verdict.of(max(self.slope, 0.0) ** 8, 8)
+        return StabilityVerdict.of(max(self.slope, 0.0) ** 8, 8)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,9 +87,9 @@ class Stability:
     nonlinearities: tuple[Nonlinearity, ...] = ()
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> StabilityVerdict:
         """Whether errors fade, stay, or grow from layer to layer."""
-        return Verdict.of(self.growth, self.depth)
+        return StabilityVerdict.of(self.growth, self.depth)
 
     @property
     def rate(self) -> float:
@@ -99,6 +99,6 @@ class Stability:
     @property
     def tenfold_depth(self) -> float | None:
         """Nonlinear layers after which the error is ten times as large; ``None`` where never."""
-        if self.verdict in (Verdict.CONTRACTIVE, Verdict.MARGINAL):
+        if self.verdict in (StabilityVerdict.CONTRACTIVE, StabilityVerdict.MARGINAL):
             return None
         return math.log(10) / math.log(self.rate)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 
 from anyinit._events import Acts
 from anyinit._graph import Graph
@@ -74,6 +75,31 @@ def wanted(site: Site, shares: Mapping[int, float], arrival: float | None) -> fl
     if site.path_gain <= 0 or site.factor == 0:
         return None
     return (goal if arrival is None else arrival) / site.path_gain
+
+
+def arrival_of(
+    of_use: Mapping[int, Sequence[Site]],
+    tied: Set[Source],
+    sigma: Mapping[Source, float],
+    site: Site,
+) -> tuple[float, tuple[Source, ...]] | None:
+    """What a tied table that is added to this lookup delivers; the lookup matches it.
+
+    Arguments:
+        of_use: the sites of each use, by the use's value.
+        tied: the sources that are looked up and contracted.
+        sigma: standard deviation of each source.
+        site: the site of the lookup.
+
+    Returns:
+        the second moment and the sources of the table, or ``None`` where no table is added.
+    """
+    for peer in site.peers:
+        if any(source in tied for source in peer.sources):
+            scale = math.prod(sigma.get(source, 1.0) ** 2 for source in peer.sources)
+            other = of_use[peer.value][0]
+            return scale * other.before**2 * other.path_gain, peer.sources
+    return None
 
 
 def role_names(sites: Sites, source: Source, outputs_of: set[Acts]) -> tuple[str, ...]:

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+import glob
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from anyinit._analysis import analyse
-from anyinit._arguments import check_inputs, check_mode, check_moment, selection
+from anyinit._analysis import Analysis, examine
+from anyinit._arguments import (
+    check_batch,
+    check_inputs,
+    check_mode,
+    check_moment,
+    check_values,
+    selection,
+)
+from anyinit._check import Check
+from anyinit._empirical import measured_plan
+from anyinit._match import check_parameters
+from anyinit._measure import measured_check
 from anyinit._paths import named_leaves
 from anyinit._plan import Plan
 from anyinit._trace import Parameter, abstract, initial_samples, is_array, trace
@@ -43,8 +56,10 @@ def init(
     Arguments:
         model: the module.
         rng: a PRNG key, or a dict of keys by stream, as ``model.init`` takes it.
-        *args: the model's inputs. Arrays count by shape and dtype only; anything else is static.
-        mode: ``"analytic"``.
+        *args: the model's inputs. Arrays count by shape and dtype only, unless they are measured
+            on; anything else is static.
+        mode: ``"analytic"``, or ``"empirical"`` to measure on the inputs, which are then a real
+            batch: every weight is corrected by what it delivers there.
         only: path patterns (``*`` matches anything); only matching weights are scaled.
         skip: path patterns; matching weights are left as drawn.
         input_moment: second moment E[x²] of the float inputs.
@@ -55,7 +70,9 @@ def init(
 
     Raises:
         ValueError: if the mode is unknown, a pattern matches nothing, an input has no elements,
-            or the model draws no weight.
+            or the model draws no weight; and if nothing can be measured on a batch (NaN, equal
+            entries).
+        TypeError: if ``mode="empirical"`` is called on shapes or inside a transformation.
         FloatingPointError: if the signal becomes NaN or infinite during the analysis.
     """
     check_mode(mode)
@@ -66,18 +83,24 @@ def init(
     if extra is not None:
         streams = {**streams, **(extra if isinstance(extra, dict) else {"default": extra})}
     initial = streams if extra is not None or isinstance(rng, dict) else rng
-    plan_ = plan(
+    traced = _traced(
         model,
-        *args,
-        rngs=streams if len(streams) > 1 else None,
-        only=only,
-        skip=skip,
-        input_moment=input_moment,
-        **kwargs,
+        args,
+        kwargs,
+        streams if len(streams) > 1 else None,
+        only,
+        skip,
+        input_moment,
     )
+    if mode == "empirical":
+        check_batch([*traced.arrays, *jax.tree.leaves(rng)])
     variables = model.init(initial, *args, **kwargs)
-    scaled: Variables = plan_.rescale(Variables(variables, plan=plan_))
-    return scaled
+    made = traced.analysis.plan
+    if mode == "empirical":
+        scaled = made.rescale(Variables(variables, plan=made))
+        made = measured_plan(traced.analysis, *traced.values(scaled))
+    result: Variables = made.rescale(Variables(variables, plan=made))
+    return result
 
 
 def plan(
@@ -114,12 +137,104 @@ def plan(
             no weight.
         FloatingPointError: if the signal becomes NaN or infinite during the analysis.
     """
+    return _traced(model, args, kwargs, rngs, only, skip, input_moment).analysis.plan
+
+
+def measure(
+    model: nn.Module,
+    params: Any,
+    *args: Any,
+    plan: Plan | None = None,
+    rngs: Any = None,
+    input_moment: float = 1.0,
+    **kwargs: Any,
+) -> Check:
+    """Run a linen model on a batch, and compare what it computes with what its plan predicts.
+
+    >>> import flax.linen as nn, jax, jax.numpy as jnp
+    >>> import anyinit
+    >>> x = jax.random.normal(jax.random.key(1), (64, 128))
+    >>> params = anyinit.flax.init(nn.Dense(256), jax.random.key(0), x)
+    >>> check = anyinit.flax.measure(nn.Dense(256), params, x)
+    >>> check.assert_healthy(tolerance=0.1)
+    >>> check.rows[0].path, check.rows[0].predicted
+    ('kernel', 1.0)
+
+    Arguments:
+        model: the module.
+        params: the whole variables, as ``init`` or a training step has them.
+        *args: the model's inputs: a real batch.
+        plan: the plan to compare with; by default the one that ``params`` carry, or else the
+            model's analytic plan.
+        rngs: names of the model's further random streams.
+        input_moment: second moment E[x²] that the plan counts on for the float inputs.
+        **kwargs: further arguments of the model, and ``method=``, ``mutable=``.
+
+    Returns:
+        A row for each site, output and residual stream: predicted and measured second moment, the
+        sampling error of the measurement, and a verdict.
+
+    Raises:
+        ValueError: the parameters are of another model, or nothing can be measured on the batch.
+        TypeError: an input or a parameter has no values.
+    """
+    made = plan if plan is not None else getattr(params, "plan", None)
+    only = None
+    if made is not None:
+        check_parameters(made, named_leaves(params, made.known_names)[0])
+        only = [glob.escape(row.path) for row in made.weights]
+    traced = _traced(model, args, kwargs, rngs, only, None, input_moment)
+    leaves, arrays = traced.values(params)
+    check_batch(traced.arrays)
+    check_values(leaves)
+    return measured_check(traced.analysis, made or traced.analysis.plan, leaves, arrays)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Traced:
+    """A traced and analysed model, with what its graph is run on.
+
+    Arguments:
+        analysis: the analysis.
+        names: of the leaves, in the order of the graph's inputs.
+        streams: of random keys.
+        arrays: the arrays among the inputs.
+    """
+
+    analysis: Analysis
+    names: tuple[str, ...]
+    streams: tuple[str, ...]
+    arrays: tuple[Any, ...]
+
+    def values(self, variables: Any) -> tuple[list[Any], list[Any]]:
+        """The arrays of the graph's parameters, and of its other inputs, with fixed keys."""
+        leaves = {leaf.name: leaf.value for leaf in named_leaves(variables, self.names)[0]}
+        missing = [name for name in self.names if name not in leaves]
+        if missing:
+            raise ValueError(
+                f"The variables lack {missing[0]}, got {', '.join(list(leaves)[:5])} …: pass the "
+                "whole variables of this model, its collections besides params included."
+            )
+        keys = [jax.random.key(number) for number in range(len(self.streams))]
+        return [leaves[name] for name in self.names], [*keys, *self.arrays]
+
+
+def _traced(
+    model: nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    rngs: Any,
+    only: str | Sequence[str] | None,
+    skip: str | Sequence[str] | None,
+    input_moment: float,
+) -> _Traced:
+    """Trace a model and analyse it."""
     _check_module(model)
     check_moment(input_moment)
     key = jax.eval_shape(lambda: jax.random.key(0))
     names = list(dict.fromkeys([*_DEFAULT_STREAMS, *(rngs or ())]))
     keys = dict.fromkeys(names, key)
-    leaves, structure = jax.tree.flatten((args, kwargs))
+    leaves, structure = jax.tree.flatten((tuple(args), dict(kwargs)))
     arrays = [abstract(leaf) for leaf in leaves if is_array(leaf)]
     check_inputs(arrays)
 
@@ -162,7 +277,12 @@ def plan(
     traced = trace(
         forward, parameters, [leaf.value for leaf in named], (keys, arrays), input_moment
     )
-    return analyse(traced, chosen)
+    return _Traced(
+        examine(traced, chosen),
+        tuple(leaf.name for leaf in named),
+        tuple(sorted(keys)),
+        tuple(leaf for leaf in leaves if is_array(leaf)),
+    )
 
 
 def _check_module(model: Any) -> None:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import glob
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from flax import nnx
 
-from anyinit._analysis import analyse
-from anyinit._arguments import check_inputs, check_mode, check_moment, selection
+from anyinit._analysis import Analysis, examine
+from anyinit._arguments import check_batch, check_inputs, check_mode, check_moment, selection
+from anyinit._check import Check
+from anyinit._empirical import measured_plan
 from anyinit._existing import is_constant, samples_of
 from anyinit._findings import Reason
+from anyinit._match import check_parameters
+from anyinit._measure import measured_check
 from anyinit._paths import Leaf, named_leaves
 from anyinit._plan import LeftAlone, Plan
 from anyinit._trace import Parameter, abstract, initial_samples, is_array, trace
@@ -46,8 +51,10 @@ def init(
     Arguments:
         model: the module. Inside ``jax.jit`` its values are not known yet: make the plan before,
             from the function that makes the module, and apply it with ``plan.rescale``.
-        *args: the module's inputs. Arrays count by shape and dtype only; anything else is static.
-        mode: ``"analytic"``.
+        *args: the module's inputs. Arrays count by shape and dtype only, unless they are measured
+            on; anything else is static.
+        mode: ``"analytic"``, or ``"empirical"`` to measure on the inputs, which are then a real
+            batch: every weight is corrected by what it delivers there.
         method: the method to follow, by name, or a function of the module and its inputs.
         only: path patterns (``*`` matches anything); only matching weights are scaled.
         skip: path patterns; matching weights are left as drawn.
@@ -66,16 +73,14 @@ def init(
     check_mode(mode)
     if not isinstance(model, nnx.Module):
         raise _no_module(model)
-    made = plan(
-        model,
-        *args,
-        method=method,
-        only=only,
-        skip=skip,
-        input_moment=input_moment,
-        **kwargs,
-    )
-    nnx.update(model, made.rescale(nnx.state(model)))
+    traced = _traced(model, args, kwargs, method, only, skip, input_moment)
+    state = nnx.state(model)
+    made = traced.finished(traced.analysis.plan)
+    if mode == "empirical":
+        check_batch(traced.arrays)
+        measured = measured_plan(traced.analysis, *traced.values(made.rescale(state)))
+        made = traced.finished(measured)
+    nnx.update(model, made.rescale(state))
     return made
 
 
@@ -114,8 +119,95 @@ def plan(
             drawn weight.
         FloatingPointError: if the signal becomes NaN or infinite during the analysis.
     """
+    traced = _traced(model, args, kwargs, method, only, skip, input_moment)
+    return traced.finished(traced.analysis.plan)
+
+
+def measure(
+    model: nnx.Module,
+    *args: Any,
+    plan: Plan | None = None,
+    method: str | Callable[..., Any] = "__call__",
+    input_moment: float = 1.0,
+    **kwargs: Any,
+) -> Check:
+    """Run a module on a batch, and compare what it computes with what its plan predicts.
+
+    >>> x = jax.random.normal(jax.random.key(1), (64, 128))
+    >>> model = nnx.Linear(128, 256, rngs=nnx.Rngs(0))
+    >>> plan = init(model, x)
+    >>> measure(model, x, plan=plan).assert_healthy(tolerance=0.1)
+
+    Arguments:
+        model: the module; nothing of it is changed.
+        *args: the module's inputs: a real batch.
+        plan: the plan to compare with; by default the module's analytic plan.
+        method: the method to follow, by name, or a function of the module and its inputs.
+        input_moment: second moment E[x²] that the plan counts on for the float inputs.
+        **kwargs: further arguments of the module.
+
+    Returns:
+        A row for each site, output and residual stream: predicted and measured second moment, the
+        sampling error of the measurement, and a verdict.
+
+    Raises:
+        ValueError: the plan is of another module, or nothing can be measured on the batch.
+        TypeError: an input or a parameter has no values.
+    """
+    if not isinstance(model, nnx.Module):
+        raise _no_module(model)
+    state = nnx.state(model)
+    only = None
+    if plan is not None:
+        check_parameters(plan, named_leaves(state, plan.known_names)[0])
+        only = [glob.escape(row.path) for row in plan.weights]
+    traced = _traced(model, args, kwargs, method, only, None, input_moment)
+    check_batch(traced.arrays)
+    return measured_check(traced.analysis, plan or traced.analysis.plan, *traced.values(state))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Traced:
+    """A traced and analysed module, with what its graph is run on.
+
+    Arguments:
+        analysis: the analysis.
+        fixed: positions of the parameters among the leaves of the state.
+        random: positions of the random states.
+        names: of the random states.
+        arrays: the arrays among the inputs.
+    """
+
+    analysis: Analysis
+    fixed: tuple[int, ...]
+    random: tuple[int, ...]
+    names: tuple[str, ...]
+    arrays: tuple[Any, ...]
+
+    def finished(self, plan: Plan) -> Plan:
+        """The plan with every leaf of the state listed."""
+        further = [LeftAlone(name, Reason.NOT_FLOAT) for name in self.names]
+        return dataclasses.replace(plan, left_alone=(*plan.left_alone, *further))
+
+    def values(self, state: Any) -> tuple[list[Any], list[Any]]:
+        """The arrays of the graph's parameters, and of its other inputs."""
+        leaves = [leaf.value for leaf in named_leaves(state)[0]]
+        streams = [leaves[position] for position in self.random]
+        return [leaves[position] for position in self.fixed], [*streams, *self.arrays]
+
+
+def _traced(
+    model: nnx.Module | Make,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    method: str | Callable[..., Any],
+    only: Patterns,
+    skip: Patterns,
+    input_moment: float,
+) -> _Traced:
+    """Trace a module and analyse it."""
     check_moment(input_moment)
-    leaves, structure = jax.tree.flatten((args, kwargs))
+    leaves, structure = jax.tree.flatten((tuple(args), dict(kwargs)))
     arrays = [abstract(leaf) for leaf in leaves if is_array(leaf)]
     check_inputs(arrays)
     graph_of_module, state, kinds = _split(model)
@@ -162,9 +254,13 @@ def plan(
     shapes = [abstract(leaf.value) for leaf in named]
     streams = [shapes[position] for position in random]
     traced = trace(forward, parameters, [shapes[i] for i in fixed], (streams, arrays), input_moment)
-    result = analyse(traced, chosen)
-    further = [LeftAlone(named[position].name, Reason.NOT_FLOAT) for position in random]
-    return dataclasses.replace(result, left_alone=(*result.left_alone, *further))
+    return _Traced(
+        examine(traced, chosen),
+        tuple(fixed),
+        tuple(random),
+        tuple(named[position].name for position in random),
+        tuple(leaf for leaf in leaves if is_array(leaf)),
+    )
 
 
 def _split(model: nnx.Module | Make) -> tuple[Any, Any, list[type[nnx.Variable[Any]]]]:

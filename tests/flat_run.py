@@ -16,9 +16,10 @@ from measure import keys
 
 import anyinit
 import anyinit._analysis as analysis
-import anyinit._flatten as flattening
 import anyinit._sites as finding
 import anyinit.flax as flax_entry
+from anyinit._pass import Walk
+from anyinit._places import Places
 from anyinit._walk import Acts
 
 # The flat graph is compiled for each model and run three times: fast to compile counts.
@@ -29,7 +30,6 @@ _COMPILER = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_pa
 class Seen:
     """What an analysis has worked with on its way to a plan."""
 
-    nodes: Sequence[Any] = ()
     model: Any = None
     solution: Any = None
     sites: Any = None
@@ -56,11 +56,7 @@ def watched() -> Iterator[Seen]:
             seen, field, result if position is None else args[position]
         )
 
-    def keep_nodes(args: Any, result: Any) -> None:
-        seen.nodes = tuple(args[0].nodes)
-
     with (
-        watch(flattening, "finish", keep_nodes),
         watch(flax_entry, "trace", keep("model")),
         watch(analysis, "find_sites", keep("sites")),
         watch(analysis, "solve", keep("solution")),
@@ -88,60 +84,11 @@ def run_flat(seen: Seen, given: Sequence[Any]) -> dict[int, Any]:
     """Every value of the graph, computed node by node."""
     graph = seen.model.graph
     values: dict[int, Any] = {v: jnp.asarray(a) for v, a in graph.literals.items()}
+    values.update(graph.keys)
     values.update(zip(graph.inputs, given, strict=True))
-    for node in seen.nodes:
-        results = _own(node, values, graph.shapes[node.outputs[0]])
-        if results is None:
-            read = [values[v] for v in node.inputs]
-            primitive = node.equation.primitive
-            results = primitive.bind(*read, **primitive.get_bind_params(node.equation.params))
-            results = results if primitive.multiple_results else [results]
-        values.update(zip(node.outputs, results, strict=True))
-    return values
-
-
-def _own(node: Any, values: dict[int, Any], shape: tuple[int, ...]) -> list[Any] | None:
-    read = [values[v] for v in node.inputs]
-    match node.primitive:
-        case "stack_item":
-            return [read[0][node.params["item"]]]
-        case "stack" if "paddings" in node.params:
-            zero = jnp.zeros((), read[0].dtype)
-            paddings = node.params["paddings"]
-            left, right = (jax.lax.pad(x, zero, p) for x, p in zip(read, paddings, strict=True))
-            return [left + right]
-        case "stack" if node.equation is None:
-            return [jnp.stack(read)]
-        case "settle":
-            return [jnp.stack([values[v] for v in node.params["steps"]])]
-        case "mix":
-            chosen = jnp.clip(values[node.params["chosen_by"]], 0, len(read) - 1)
-            return (
-                [jax.lax.select_n(chosen.astype(jnp.int32), *read)]
-                if len(read) < 3
-                else [jnp.stack(read)[chosen]]
-            )
-    if node.primitive in ("segment_sum", "place"):
-        primitive = node.equation.primitive
-        zeros = jnp.zeros(shape, read[0].dtype)
-        return [primitive.bind(zeros, *read[::-1], **node.equation.params)]
-    if node.equation is not None:
-        return None
-    match node.primitive:
-        case "contract":
-            product = jnp.broadcast_to(read[0] * read[1], node.params["shape"])
-            return [jnp.sum(product, node.params["axes"])]
-        case "average":
-            return [read[0] / read[1] if node.params["divides"] else read[0] * read[1]]
-        case "reshape":
-            return [read[0].reshape(shape)]
-        case "add":
-            return [read[0] + read[1]]
-        case "mul":
-            return [(read[0] * read[1]).reshape(shape)]
-        case "copy":
-            return read
-    raise AssertionError(f"no way to run {node.primitive}")
+    walk = Walk(graph, seen.model.traits, Places({}, {}, {}), values, {})
+    walk.run()
+    return walk.values
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ from measure import keys, moment, normal
 from models import Block, Net, TiedLM
 
 import anyinit
-from anyinit import Plan, Stability, Verdict
+from anyinit import Plan, Stability, StabilityVerdict
 
 D = 256
 
@@ -67,7 +67,7 @@ def kinds(model: nn.Module) -> list[str]:
 )
 def test_powers_without_a_norm_are_unstable(name: str, slope: int) -> None:
     found = stability(stack(POWERS[name]))
-    assert found.verdict is Verdict.UNSTABLE
+    assert found.verdict is StabilityVerdict.UNSTABLE
     assert found.depth == 6
     assert found.growth == pytest.approx(slope**6, rel=0.02)
     assert found.tenfold_depth == pytest.approx(math.log(10) / math.log(slope), rel=0.02)
@@ -80,7 +80,7 @@ def test_powers_without_a_norm_are_unstable(name: str, slope: int) -> None:
 @pytest.mark.parametrize("name", POWERS)
 def test_powers_under_a_norm_are_not(name: str, norm: str) -> None:
     model = stack(POWERS[name], norm=norm)
-    assert stability(model).verdict in (Verdict.CONTRACTIVE, Verdict.MARGINAL)
+    assert stability(model).verdict in (StabilityVerdict.CONTRACTIVE, StabilityVerdict.MARGINAL)
     assert stability(model).tenfold_depth is None
     assert kinds(model) == []
 
@@ -88,16 +88,16 @@ def test_powers_under_a_norm_are_not(name: str, norm: str) -> None:
 @pytest.mark.parametrize(
     ("function", "verdict", "slope"),
     [
-        (nn.relu, Verdict.MARGINAL, 1.0),
-        (nn.leaky_relu, Verdict.MARGINAL, 1.0),
-        (jnp.tanh, Verdict.CONTRACTIVE, 0.461),
-        (nn.selu, Verdict.CONTRACTIVE, 0.783),
-        (nn.gelu, Verdict.EXPANSIVE, 1.144),
-        (nn.silu, Verdict.EXPANSIVE, 1.173),
+        (nn.relu, StabilityVerdict.MARGINAL, 1.0),
+        (nn.leaky_relu, StabilityVerdict.MARGINAL, 1.0),
+        (jnp.tanh, StabilityVerdict.CONTRACTIVE, 0.461),
+        (nn.selu, StabilityVerdict.CONTRACTIVE, 0.783),
+        (nn.gelu, StabilityVerdict.EXPANSIVE, 1.144),
+        (nn.silu, StabilityVerdict.EXPANSIVE, 1.173),
     ],
     ids=lambda entry: getattr(entry, "__name__", ""),
 )
-def test_functions(function: Function, verdict: Verdict, slope: float) -> None:
+def test_functions(function: Function, verdict: StabilityVerdict, slope: float) -> None:
     found = stability(stack(function))
     assert found.verdict is verdict
     assert found.growth == pytest.approx(slope**6, rel=0.05)
@@ -135,7 +135,7 @@ def test_a_residual_stream_dilutes_what_its_branches_amplify() -> None:
 
     found = stability(Net(body))
     assert 1.2 < found.growth < 4.0
-    assert found.verdict is not Verdict.UNSTABLE
+    assert found.verdict is not StabilityVerdict.UNSTABLE
 
 
 def test_gates_without_a_norm_are_unstable() -> None:
@@ -145,7 +145,7 @@ def test_gates_without_a_norm_are_unstable() -> None:
         return nn.Dense(D)(x * x)
 
     model = Net(body)
-    assert stability(model).verdict in (Verdict.EXPANSIVE, Verdict.UNSTABLE)
+    assert stability(model).verdict in (StabilityVerdict.EXPANSIVE, StabilityVerdict.UNSTABLE)
 
 
 def test_products_are_named_where_no_function_is_to_blame() -> None:
@@ -168,14 +168,14 @@ def test_language_models_are_marginal(block: type[nn.Module] | None) -> None:
     if block is None:
         assert plan.stability is None
     else:
-        assert plan.stability is not None and plan.stability.verdict is Verdict.MARGINAL
+        assert plan.stability is not None and plan.stability.verdict is StabilityVerdict.MARGINAL
 
 
 def test_unbounded_growth_is_cut_off() -> None:
     """3^30 is no number that anyone needs; the analysis must not overflow over it."""
     found = stability(stack(relu_cubed, layers=30))
     assert found.growth == pytest.approx(1e4, rel=1e-6)
-    assert found.verdict is Verdict.UNSTABLE
+    assert found.verdict is StabilityVerdict.UNSTABLE
 
 
 def test_report_says_it_in_words() -> None:
@@ -205,16 +205,16 @@ def test_json_keeps_it() -> None:
 @pytest.mark.parametrize(
     ("growth", "depth", "verdict"),
     [
-        (0.0, 0, Verdict.CONTRACTIVE),
-        (0.5, 6, Verdict.CONTRACTIVE),
-        (1.0, 6, Verdict.MARGINAL),
-        (3.0, 1, Verdict.MARGINAL),
-        (1.1, 2, Verdict.MARGINAL),
-        (2.2, 6, Verdict.EXPANSIVE),
-        (4.0, 2, Verdict.EXPANSIVE),
-        (8.0, 3, Verdict.UNSTABLE),
-        (8.0, 12, Verdict.EXPANSIVE),
+        (0.0, 0, StabilityVerdict.CONTRACTIVE),
+        (0.5, 6, StabilityVerdict.CONTRACTIVE),
+        (1.0, 6, StabilityVerdict.MARGINAL),
+        (3.0, 1, StabilityVerdict.MARGINAL),
+        (1.1, 2, StabilityVerdict.MARGINAL),
+        (2.2, 6, StabilityVerdict.EXPANSIVE),
+        (4.0, 2, StabilityVerdict.EXPANSIVE),
+        (8.0, 3, StabilityVerdict.UNSTABLE),
+        (8.0, 12, StabilityVerdict.EXPANSIVE),
     ],
 )
-def test_verdicts(growth: float, depth: int, verdict: Verdict) -> None:
+def test_verdicts(growth: float, depth: int, verdict: StabilityVerdict) -> None:
     assert Stability(growth, depth).verdict is verdict

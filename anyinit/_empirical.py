@@ -1,0 +1,279 @@
+"""``mode="empirical"``: the plan's scales, corrected by what a real batch measures."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from anyinit._analysis import Analysis, first_readout
+from anyinit._findings import Finding, Kind
+from anyinit._flatten import LOOP_CAP
+from anyinit._graph import Graph
+from anyinit._pass import Seen, Walk, mean_and_moment
+from anyinit._places import Places, find_places
+from anyinit._plan import Plan, WeightPlan
+from anyinit._propagate import NonFiniteError
+from anyinit._traits import Source
+
+_PASSES = 16
+_UNDAMPED = 4
+# A weight with several uses counts as settled when all second moments are as close as this.
+_SETTLED = 0.01
+# Literals up to this many elements are compiled in, larger ones are passed.
+_SMALL = 4096
+
+
+def measured_plan(analysis: Analysis, leaves: Sequence[Any], arrays: Sequence[Any]) -> Plan:
+    """The plan of a model, with every scale corrected by measuring.
+
+    Arguments:
+        analysis: the analysis of the model.
+        leaves: an array for each parameter, scaled as the analysis plans.
+        arrays: an array for each further input of the graph.
+
+    Raises:
+        NonFiniteError: what a weight delivers is NaN or infinite.
+    """
+    places = find_places(analysis)
+    plan = dataclasses.replace(
+        analysis.plan, findings=(*analysis.plan.findings, *batch_findings(analysis, arrays))
+    )
+    analysis = dataclasses.replace(analysis, plan=plan)
+    if not places.uses:
+        return dataclasses.replace(plan, measured=True)
+    run = _compiled(analysis, places, leaves, arrays)
+    factors: dict[Source, float] = dict.fromkeys(places.shared, 1.0)
+    unsettled = None
+    for count in range(_PASSES):
+        seen = jax.device_get(run(factors))
+        _check_finite(analysis, places, seen)
+        asked = _asked(analysis, places, seen, factors)
+        change = max((abs(math.log(step)) for step in asked.values()), default=0.0)
+        unsettled = change if 2 * change > _SETTLED else None
+        if unsettled is None or count == _PASSES - 1:
+            break
+        damping = 1.0 if count < _UNDAMPED else 0.5
+        factors = {source: factors[source] * step**damping for source, step in asked.items()}
+    return _plan(analysis, places, seen, factors, unsettled)
+
+
+def batch_findings(analysis: Analysis, arrays: Sequence[Any]) -> list[Finding]:
+    """What is to be said of measuring on this batch, whatever comes out.
+
+    Arguments:
+        analysis: the analysis of the model.
+        arrays: an array for each further input of the graph.
+    """
+    found = [
+        Finding(Kind.LOOP_MEASURED, loop.where, loop.where, str(LOOP_CAP))
+        for loop in analysis.model.graph.capped_loops
+    ]
+    sizes = [array.shape[0] for array in arrays if array.ndim]
+    if sizes and max(sizes) == 1:
+        found.append(Finding(Kind.ONE_EXAMPLE, "batch"))
+    return found
+
+
+def _compiled(
+    analysis: Analysis, places: Places, leaves: Sequence[Any], arrays: Sequence[Any]
+) -> Callable[[Mapping[Source, float]], Any]:
+    """One pass as a function of the factors of the weights with several uses."""
+    model, sources = analysis.model, list(places.shared)
+
+    def one_pass(values: dict[int, Any], scales: Any) -> Seen:
+        factors = {source: scales[place] for place, source in enumerate(sources)}
+        walk = Walk(model.graph, model.traits, places, values, factors)
+        walk.run()
+        for value in model.outputs:
+            walk.seen.outputs[value] = mean_and_moment(walk.values[value])
+        return walk.seen
+
+    program = program_of(model.graph, leaves, arrays, one_pass)
+    return lambda factors: program(np.asarray([factors[s] for s in sources], np.float32))
+
+
+def program_of(
+    graph: Graph,
+    leaves: Sequence[Any],
+    arrays: Sequence[Any],
+    function: Callable[[dict[int, Any], Any], Any],
+) -> Callable[[Any], Any]:
+    """A function of a graph's inputs and literals, compiled, with all but its numbers filled in.
+
+    Arguments:
+        graph: the flattened model.
+        leaves: an array for each parameter.
+        arrays: an array for each further input of the graph.
+        function: called with the arrays of the inputs and literals, by value, and with numbers.
+    """
+    large = {v: a for v, a in graph.literals.items() if a.size > _SMALL}
+    small = {v: a for v, a in graph.literals.items() if a.size <= _SMALL}
+
+    def program(given: Sequence[Any], literals: Mapping[int, Any], numbers: Any) -> Any:
+        values: dict[int, Any] = {
+            value: jnp.asarray(array, graph.dtypes[value]) for value, array in small.items()
+        }
+        values.update(literals)
+        values.update(graph.keys)
+        values.update(zip(graph.inputs, given, strict=True))
+        return function(values, numbers)
+
+    given = [*leaves, *arrays]
+    passed = {v: np.asarray(a, graph.dtypes[v]) for v, a in large.items()}
+    compiled = jax.jit(program)
+    return lambda numbers: compiled(given, passed, numbers)
+
+
+def _check_finite(analysis: Analysis, places: Places, seen: Seen) -> None:
+    for node, found in seen.delivered.items():
+        if all(np.isfinite(value) for value in found):
+            continue
+        use = places.uses[node].use
+        path = analysis.model.parameters[use.sources[0][0]].name
+        raise NonFiniteError(
+            f"What {path} delivers on this batch is NaN or infinite (first at "
+            f"{analysis.model.graph.nodes[node].where or 'an unknown line'}); nothing was changed. "
+            "Check the batch, and the functions before that line (a division by zero, a logarithm "
+            "or root of negative numbers)."
+        )
+
+
+def _asked(
+    analysis: Analysis, places: Places, seen: Seen, factors: Mapping[Source, float]
+) -> dict[Source, float]:
+    """By how much the sites of each weight with several uses ask to multiply it."""
+    by_site = {
+        id(measurement.site): float(step)
+        for node, steps in seen.steps.items()
+        for measurement, step in zip(places.uses[node].measurements, steps, strict=True)
+    }
+    asked = {}
+    for source, sites in places.shared.items():
+        logs = [math.log(by_site[id(s)]) / s.use.power for s in sites if id(s) in by_site]
+        step = math.exp(sum(logs) / len(logs)) if logs else 1.0
+        limits = [use.limit for use in places.uses.values() if source in use.sources and use.limit]
+        if limits:
+            step = min(step, min(limits) / factors[source])
+        asked[source] = step
+    return asked
+
+
+def _plan(
+    analysis: Analysis,
+    places: Places,
+    seen: Seen,
+    shared: Mapping[Source, float],
+    unsettled: float | None,
+) -> Plan:
+    plan = analysis.plan
+    factors = {**_single_factors(places, seen), **shared}
+    by_leaf: dict[int, dict[int, float]] = {}
+    for (leaf, item), factor in factors.items():
+        by_leaf.setdefault(leaf, {})[0 if item is None else item] = factor
+    names = {leaf: parameter.name for leaf, parameter in analysis.model.parameters.items()}
+    factor_of = {names[leaf]: found for leaf, found in by_leaf.items()}
+    entering, shares = _entering(analysis, places, seen), _shares(places, seen)
+    rows = []
+    for leaf, name in names.items():
+        row = plan.weight_by_name.get(name)
+        if row is not None:
+            share = shares.get(leaf, 1.0)
+            rows.append(_row(row, factor_of.get(name, {}), entering.get(leaf), share))
+    order = {row.path: place for place, row in enumerate(plan.weights)}
+    rows.sort(key=lambda row: order[row.path])
+    findings = [*plan.findings, *_silent(analysis, places, seen)]
+    if unsettled is not None:
+        detail = f"relative change {unsettled:.2g} in the last pass"
+        findings.append(Finding(Kind.UNSETTLED, "model", "", detail))
+    logits_moment = plan.logits_moment
+    readout = first_readout(analysis.model, analysis.sites)
+    if readout is not None and readout.output in seen.outputs:
+        mean, second = seen.outputs[readout.output]
+        logits_moment = float(second) - float(mean) ** 2
+    return dataclasses.replace(
+        plan,
+        weights=tuple(rows),
+        findings=tuple(dict.fromkeys(findings)),
+        logits_moment=logits_moment,
+        measured=True,
+    )
+
+
+def _single_factors(places: Places, seen: Seen) -> dict[Source, float]:
+    """By how much each weight that is used once is multiplied."""
+    factors: dict[Source, float] = {}
+    for node, factor in seen.factors.items():
+        use = places.uses[node]
+        for source in use.sources:
+            factors[source] = float(factor) ** (1 / use.use.power)
+    for value, factor in seen.excess.items():
+        excess = places.excesses[value]
+        for side in excess.sides:
+            for node in side:
+                use = places.uses[node]
+                for source in use.sources:
+                    factors[source] *= float(factor) ** (1 / (len(excess.sides) * use.use.power))
+    return factors
+
+
+def _entering(analysis: Analysis, places: Places, seen: Seen) -> dict[int, float]:
+    """For each parameter, the second moment of what its first deciding use is multiplied with."""
+    found = {}
+    for source, sites in analysis.solution.deciding.items():
+        first = sites[0]
+        if first.use.node in seen.entering and source[1] in (None, 0):
+            on_input = first.on_input if first.counted else 1.0
+            found[source[0]] = float(seen.entering[first.use.node]) / (on_input**2 or 1.0)
+    return found
+
+
+def _shares(places: Places, seen: Seen) -> dict[int, float]:
+    """For each parameter behind a product of two signals, what its side may have."""
+    return {
+        source[0]: float(factor) ** (2 / len(places.excesses[value].sides)) / measurement.site.terms
+        for value, factor in seen.excess.items()
+        for side in places.excesses[value].sides
+        for node in side
+        for source in places.uses[node].sources
+        for measurement in places.uses[node].measurements
+    }
+
+
+def _row(
+    row: WeightPlan, factors: Mapping[int, float], entering: float | None, share: float
+) -> WeightPlan:
+    """A row of the plan with what was measured in the place of what was predicted."""
+    if isinstance(row.sigma, tuple):
+        sigma: Any = tuple(s * factors.get(item, 1.0) for item, s in enumerate(row.sigma))
+    else:
+        sigma = row.sigma * factors.get(0, 1.0)
+    square = factors.get(0, 1.0) ** 2
+    own = row.own_token_logit
+    return dataclasses.replace(
+        row,
+        sigma=sigma,
+        at_most=False,
+        target=row.target if share == 1.0 else share,
+        moment_in=row.moment_in if entering is None else entering,
+        arrival=None if row.arrival is None else row.arrival * square,
+        own_token_logit=None if own is None else own * square,
+    )
+
+
+def _silent(analysis: Analysis, places: Places, seen: Seen) -> list[Finding]:
+    """Weights that deliver nothing on this batch."""
+    return [
+        Finding(
+            Kind.NOTHING_MEASURED,
+            analysis.model.parameters[places.uses[node].sources[0][0]].name,
+            analysis.model.graph.nodes[node].where,
+        )
+        for node, found in seen.delivered.items()
+        if all(value <= 0 for value in found)
+    ]

@@ -1,0 +1,219 @@
+"""Measure a model on a batch, and compare every site, output and stream with the plan."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from anyinit._analysis import Analysis
+from anyinit._check import Check, MeasuredRow, Place
+from anyinit._empirical import batch_findings, program_of
+from anyinit._findings import Finding, Kind
+from anyinit._pass import FILL, Walk
+from anyinit._places import Places
+from anyinit._plan import Plan
+from anyinit._predict import predict
+from anyinit._sites import Site
+from anyinit._sums import Residual
+
+# An input whose second moment is off by more than this factor is worth a finding.
+_INPUT = 1.5
+
+
+def measured_check(
+    analysis: Analysis, plan: Plan, leaves: Sequence[Any], arrays: Sequence[Any]
+) -> Check:
+    """Run a model on a batch and compare.
+
+    Arguments:
+        analysis: the analysis of the model.
+        plan: the plan to compare with.
+        leaves: an array for each parameter.
+        arrays: an array for each further input of the graph.
+    """
+    places = _places(analysis)
+    values = list(dict.fromkeys([*places, *analysis.model.signals]))
+    found = _statistics(analysis, values, leaves, arrays)
+    record = predict(analysis, plan, frozenset(places))
+    drawn = _passed_on(analysis, places, found)
+    rows = []
+    for value, named in places.items():
+        second, batch, width, finite = found[value]
+        for path, place, site, where, at_most in dict.fromkeys(named):
+            predicted = record.moments.get(value)
+            if place is Place.OUTPUT and predicted is not None:
+                predicted += _own_tokens(analysis, plan, value)
+            rows.append(
+                MeasuredRow(
+                    path,
+                    place,
+                    site,
+                    where,
+                    predicted,
+                    second if finite else math.nan,
+                    at_most,
+                    None if math.isnan(batch) else batch,
+                    width,
+                    drawn[value],
+                    analysis.model.graph.producers[value],
+                )
+            )
+    findings = [*plan.findings, *batch_findings(analysis, arrays), *_inputs(analysis, found)]
+    return Check(tuple(rows), tuple(dict.fromkeys(findings)))
+
+
+_Named = tuple[str, Place, str, str, bool]
+
+
+def _places(analysis: Analysis) -> dict[int, list[_Named]]:
+    """What is measured, by value, in the order of computation."""
+    model = analysis.model
+    graph = model.graph
+    found: dict[int, list[_Named]] = {}
+    for site in analysis.sites.sites:
+        if not graph.nodes[site.use.node].last_step:
+            continue
+        at_output = site.value in model.outputs
+        place = Place.OUTPUT if at_output else Place.SITE
+        named = (_path(analysis, site), place, site.acts.value, site.where, _at_most(model, site))
+        found.setdefault(site.value, []).append(named)
+    for number, value in enumerate(model.outputs):
+        if value not in found:
+            name = f"output[{number}]" if len(model.outputs) > 1 else "output"
+            node = graph.nodes[graph.producers[value]]
+            bound = model.traits[value].at_most
+            found[value] = [(name, Place.OUTPUT, "output", node.where, bound)]
+    for root, residual in analysis.sites.structure.residuals.items():
+        node = graph.nodes[graph.producers[root]]
+        path = _branches(analysis, residual)
+        if path and node.last_step:
+            bound = model.traits[root].at_most or _branch_bound(analysis, residual)
+            named = (path, Place.STREAM, "stream after it", node.where, bound)
+            found.setdefault(root, []).append(named)
+    return dict(sorted(found.items(), key=lambda item: graph.producers[item[0]]))
+
+
+def _path(analysis: Analysis, site: Site) -> str:
+    names = []
+    for leaf, item in site.use.sources:
+        name = analysis.model.parameters[leaf].name
+        names.append(name if item is None else f"{name}[{item}]")
+    return " × ".join(names)
+
+
+def _at_most(model: Any, site: Site) -> bool:
+    read = [site.value, *([] if site.use.signal is None else [site.use.signal])]
+    return any(model.traits[value].at_most for value in read)
+
+
+def _branches(analysis: Analysis, residual: Residual) -> str:
+    """The weights at the ends of the branches that an addition adds."""
+    values = {v for branch in residual.branches for v in (branch.value, *branch.chain)}
+    sites = [s for s in analysis.sites.sites if s.use.value in values or s.value in values]
+    return " + ".join(dict.fromkeys(_path(analysis, site) for site in sites))
+
+
+def _branch_bound(analysis: Analysis, residual: Residual) -> bool:
+    """Whether an earlier branch of the same stream is known from above only."""
+    traits, residuals = analysis.model.traits, analysis.sites.structure.residuals
+    return any(
+        _at_most(analysis.model, site)
+        for other in residuals.values()
+        if other.chain == residual.chain and other.root <= residual.root
+        for site in analysis.sites.sites
+        if site.value in {v for b in other.branches for v in (b.value, *b.chain)}
+        and traits.of[site.value] is not None
+    )
+
+
+_Statistics = tuple[float, float, float, bool]
+
+
+def _statistics(
+    analysis: Analysis, values: Sequence[int], leaves: Sequence[Any], arrays: Sequence[Any]
+) -> dict[int, _Statistics]:
+    """Second moment of each value, its errors over examples and features, whether it is finite."""
+    graph, traits = analysis.model.graph, analysis.model.traits
+    outputs = set(analysis.model.outputs)
+
+    def measure(known: dict[int, Any], _: Any) -> list[tuple[Any, ...]]:
+        walk = Walk(graph, traits, Places({}, {}, {}), known, {})
+        walk.run()
+        return [_of(walk.values[value], value in outputs) for value in values]
+
+    found = jax.device_get(program_of(graph, leaves, arrays, measure)(np.zeros(0, np.float32)))
+    return {
+        value: (float(second), float(batch), float(width), bool(finite))
+        for value, (second, batch, width, finite) in zip(values, found, strict=True)
+    }
+
+
+def _of(array: Any, is_output: bool) -> tuple[Any, ...]:
+    squares = jnp.square(jnp.abs(array).astype(jnp.float32))
+    if is_output and not jnp.iscomplexobj(array):
+        # What a mask fills in is no logit.
+        inside = jnp.logical_not(array <= -FILL)
+        kept = jnp.where(inside, squares, 0)
+        count = jnp.sum(jnp.sum(inside, axis=-1, dtype=jnp.float32)) if array.ndim else 1
+        squares = kept * (jnp.float32(array.size) / jnp.maximum(count, 1))
+    if not squares.ndim:
+        return squares, jnp.float32(jnp.nan), jnp.float32(0), jnp.isfinite(squares)
+    features = jnp.mean(squares, axis=tuple(range(squares.ndim - 1)))
+    examples = jnp.mean(jnp.mean(squares, axis=-1), axis=tuple(range(1, squares.ndim - 1)))
+    second = jnp.mean(features)
+    return second, _error(examples), _error(features), jnp.isfinite(second)
+
+
+def _error(parts: Any) -> Any:
+    """Relative standard error of the mean of independent parts; NaN for a single one."""
+    if parts.size < 2:
+        return jnp.float32(jnp.nan)
+    mean = jnp.mean(parts)
+    spread = jnp.std(parts) / jnp.sqrt(jnp.float32(parts.size - 1))
+    return jnp.where(mean > 0, spread / jnp.where(mean > 0, mean, 1), 0)
+
+
+def _passed_on(
+    analysis: Analysis, places: Mapping[int, Any], found: Mapping[int, _Statistics]
+) -> dict[int, float]:
+    """The relative error that the draws of earlier weights pass on to each place."""
+    graph, traits = analysis.model.graph, analysis.model.traits
+    squares: dict[int, float] = {}
+    passed: dict[int, float] = {}
+    for node in graph.nodes:
+        entering = max((squares.get(value, 0.0) for value in node.inputs), default=0.0)
+        for value in node.outputs:
+            trait = traits.of[value]
+            kept = 0.0 if trait is None or trait.normalizes is not None else entering
+            passed[value] = math.sqrt(kept)
+            width = found[value][2] if value in places else 0.0
+            squares[value] = kept + (0.0 if math.isnan(width) else width**2)
+    return {value: passed.get(value, 0.0) for value in places}
+
+
+def _own_tokens(analysis: Analysis, plan: Plan, value: int) -> float:
+    """What the logits of the tokens that were looked up add to the logits' second moment."""
+    for site in analysis.sites.sites:
+        if site.output != value:
+            continue
+        for leaf, _ in site.use.sources:
+            row = plan.weight_by_name.get(analysis.model.parameters[leaf].name)
+            if row is not None and row.own_token_logit is not None:
+                return row.own_token_logit**2 / analysis.model.graph.shapes[value][-1]
+    return 0.0
+
+
+def _inputs(analysis: Analysis, found: Mapping[int, _Statistics]) -> list[Finding]:
+    """Float inputs that are larger or smaller than the plan has assumed."""
+    findings = []
+    for number, (value, samples) in enumerate(analysis.model.signals.items()):
+        assumed, second = float(np.mean(np.square(samples))), found[value][0]
+        if not assumed / _INPUT <= second <= assumed * _INPUT:
+            detail = f"{second:.3g}, assumed {assumed:.3g}"
+            findings.append(Finding(Kind.INPUT_MOMENT, f"float input {number}", "", detail))
+    return findings

@@ -1,0 +1,205 @@
+"""One pass over the flat graph with real arrays: every site is measured, and its weight corrected.
+
+What a weight makes is linear in the weight. So each product is multiplied by the one number that
+its site asks for as soon as it is made, and all that follows sees the corrected signal: a network
+of any depth is settled in one pass. Only weights with several uses need more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from anyinit._graph import Graph, Node
+from anyinit._linear import delivered
+from anyinit._places import Excess, Measured, Measurement, Place, Places
+from anyinit._run import reads, run_node
+from anyinit._traits import Source, Traits
+from anyinit._uses import Meeting
+
+# Logits below minus this are what a mask fills in.
+FILL = 1e4
+
+
+@dataclasses.dataclass
+class Seen:
+    """What a pass has measured, as arrays without axes.
+
+    Arguments:
+        entering: second moment of what enters each use, by the use's node.
+        delivered: what each use delivers at each of its sites, before it is corrected.
+        steps: by how much each site asks to multiply the weight.
+        factors: by how much each use's product was multiplied.
+        excess: by how much each product of two signals was multiplied.
+        outputs: mean and second moment of each result.
+    """
+
+    entering: dict[int, Any]
+    delivered: dict[int, list[Any]]
+    steps: dict[int, list[Any]]
+    factors: dict[int, Any]
+    excess: dict[int, Any]
+    outputs: dict[int, tuple[Any, Any]]
+
+
+jax.tree_util.register_dataclass(Seen)
+
+
+class _InProgress(Exception):
+    """A value depends on a weight whose correction is being computed."""
+
+
+class Walk:
+    """Values of a graph, computed in order or when they are asked for.
+
+    Arguments:
+        graph: the flattened model.
+        traits: what each value is.
+        places: what is measured; without any, the graph is only run.
+        values: arrays of the inputs and literals; changed in place.
+        factors: by how much the sources that have several uses are multiplied.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        traits: Traits,
+        places: Places,
+        values: dict[int, Any],
+        factors: Mapping[Source, Any],
+    ) -> None:
+        self.graph, self.traits, self.places = graph, traits, places
+        self.values, self.factors = values, factors
+        self.seen = Seen({}, {}, {}, {}, {}, {})
+        self._nodes = {v: node for node in (*graph.unread, *graph.nodes) for v in node.outputs}
+        self._open: set[int] = set()
+        for (leaf, item), factor in factors.items():
+            if item is None:
+                values[leaf] = scaled(values[leaf], factor)
+
+    def run(self) -> None:
+        """Compute every value of the graph."""
+        for node in self.graph.nodes:
+            self._ensure(node.outputs)
+
+    def value_of(self, value: int) -> Any:
+        """One value, computed with all that it depends on if it is not known yet."""
+        self._ensure((value,))
+        return self.values[value]
+
+    def _ensure(self, wanted: Sequence[int]) -> None:
+        pending = [value for value in wanted if value not in self.values]
+        order: dict[int, Node] = {}
+        while pending:
+            value = pending[-1]
+            node = self._nodes[value]
+            missing = [v for v in reads(node) if v not in self.values and v not in order]
+            if missing:
+                pending += missing
+                continue
+            pending.pop()
+            order.update(dict.fromkeys(node.outputs, node))
+        for node in order.values():
+            if node.outputs[0] not in self.values:
+                self._step(node)
+
+    def _step(self, node: Node) -> None:
+        if node.index in self._open:
+            raise _InProgress
+        use = self.places.uses.get(node.index) if node.index >= 0 else None
+        if use is not None and use.use.meeting is Meeting.ADDED:
+            table = use.use.weight
+            self.values[table] = self._corrected(use, self.values[table])
+        results = run_node(self.graph, node, self.values)
+        if node.primitive == "stack_item":
+            (source, *_) = self.traits[node.outputs[0]].sources or ((-1, None),)
+            if source[1] is not None and source in self.factors:
+                results = [scaled(results[0], self.factors[source])]
+        if use is not None and use.use.meeting is not Meeting.ADDED:
+            results[0] = self._corrected(use, results[0])
+        excess = self.places.excesses.get(node.outputs[0])
+        if excess is not None:
+            results[0] = self._reduced(excess, results[0])
+        self.values.update(zip(node.outputs, results, strict=True))
+
+    def _corrected(self, use: Measured, product: Any) -> Any:
+        """A use's product, multiplied by what its sites ask for."""
+        node, seen = use.use.node, self.seen
+        self._open.add(node)
+        signal = use.use.signal
+        seen.entering[node] = jnp.float32(1) if signal is None else moment(self.values[signal])
+        try:
+            asked = [self._asked(use, measurement, product) for measurement in use.measurements]
+        finally:
+            self._open.discard(node)
+        seen.delivered[node] = [found for found, _ in asked]
+        seen.steps[node] = [step for _, step in asked]
+        if not use.single:
+            return product
+        factor = jnp.exp(jnp.mean(jnp.stack([jnp.log(step) for step in seen.steps[node]])))
+        if use.limit is not None:
+            factor = jnp.minimum(factor, jnp.float32(use.limit))
+        seen.factors[node] = factor
+        return scaled(product, factor)
+
+    def _asked(self, use: Measured, measurement: Measurement, product: Any) -> tuple[Any, Any]:
+        start = use.use.value
+        if measurement.output is not None:
+            with contextlib.suppress(_InProgress):
+                return self._step_to(measurement.output, start, product)
+        found, step = self._step_to(measurement.place, start, product)
+        for source in measurement.matched:
+            step = step * self.factors.get(source, jnp.float32(1))
+        if measurement.at_most is not None:
+            with contextlib.suppress(_InProgress):
+                _, limit = self._step_to(measurement.at_most, start, product)
+                step = jnp.minimum(step, limit)
+        return found, step
+
+    def _step_to(self, place: Place, start: int, product: Any) -> tuple[Any, Any]:
+        """What is delivered at a place, and the factor on the weight that it asks for."""
+        arrived = delivered(self.graph, place.way, start, place.end, product, self.value_of)
+        found = moment(arrived)
+        asked = jnp.sqrt(jnp.float32(place.goal) / found.astype(jnp.float32))
+        usable = jnp.isfinite(asked) & (found > 0)
+        return found, jnp.where(usable, asked, jnp.float32(1))
+
+    def _reduced(self, excess: Excess, product: Any) -> Any:
+        """A product of two signals, where it exceeds what it may have."""
+        _, factor = self._step_to(excess.place, excess.product, product)
+        factor = factor if excess.exact else jnp.minimum(factor, jnp.float32(1))
+        self.seen.excess[excess.product] = factor
+        return scaled(product, factor)
+
+
+def moment(array: Any) -> Any:
+    """Second moment of an array, summed row by row so that float32 is enough."""
+    squares = jnp.square(jnp.abs(array).astype(_wide(array)))
+    return jnp.mean(jnp.mean(squares, axis=-1)) if squares.ndim else squares
+
+
+def mean_and_moment(array: Any) -> tuple[Any, Any]:
+    """Mean and second moment of a signal; the numbers that a mask fills in are left out."""
+    wide = jnp.real(array).astype(jnp.float32)
+    inside = jnp.logical_not(wide <= -FILL)
+    count = jnp.maximum(jnp.sum(jnp.sum(inside, axis=-1, dtype=jnp.float32)), 1)
+    kept = jnp.where(inside, wide, 0)
+    mean = jnp.sum(jnp.sum(kept, axis=-1)) / count
+    return mean, jnp.sum(jnp.sum(jnp.square(kept), axis=-1)) / count
+
+
+def scaled(array: Any, factor: Any) -> Any:
+    """An array times one number, computed in float32 and cast last."""
+    if jnp.iscomplexobj(array):
+        return array * factor.astype(array.dtype)
+    wide = _wide(array)
+    return (array.astype(wide) * factor.astype(wide)).astype(array.dtype)
+
+
+def _wide(array: Any) -> Any:
+    return jnp.float64 if array.dtype in (jnp.float64, jnp.complex128) else jnp.float32

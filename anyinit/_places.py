@@ -1,0 +1,245 @@
+"""Where each weight is measured, and what second moment it should deliver there.
+
+Sites, targets and shares are those of the plan. Only where the analysis has to assume the size of
+another signal is more asked for than the plan says: a product that leads on to the output is
+measured there, a gate on the way to a residual stream is measured behind it, and two sides of a
+product give up what the product is measured to exceed 1 by.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Mapping
+
+from anyinit._analysis import Analysis
+from anyinit._demands import Problem, problem_of
+from anyinit._events import Acts
+from anyinit._graph import Node
+from anyinit._linear import linear_way
+from anyinit._path import Path
+from anyinit._repeated import repeated_uses
+from anyinit._sites import Site
+from anyinit._targets import arrival_of, target, wanted
+from anyinit._traits import Source
+from anyinit._uses import Use
+from anyinit._walk import Landing, land
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """A value at which what one use delivers is measured.
+
+    Arguments:
+        way: the nodes from the use to there.
+        end: the value.
+        goal: the second moment wanted.
+    """
+
+    way: tuple[Node, ...]
+    end: int
+    goal: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+    """How one site of a use is measured.
+
+    Arguments:
+        site: the site.
+        place: where it is measured.
+        output: the output that a product with another signal leads on to: it decides.
+        at_most: a place behind a gate, whose goal is only not to be exceeded.
+        matched: sources of a tied table that the lookup is to match; their scale moves the goal.
+    """
+
+    site: Site
+    place: Place
+    output: Place | None = None
+    at_most: Place | None = None
+    matched: tuple[Source, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """A use of weights whose scale is to be found.
+
+    Arguments:
+        use: the use.
+        measurements: one for each of its sites.
+        sources: the sources that may be scaled.
+        single: whether they are used nowhere else, so that their scale is set here.
+        limit: the largest factor allowed (recurrent weights).
+    """
+
+    use: Use
+    measurements: tuple[Measurement, ...]
+    sources: tuple[Source, ...]
+    single: bool
+    limit: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Excess:
+    """A product of two signals that are both made by weights.
+
+    Arguments:
+        product: the product's value.
+        place: where it is measured, without what is added to it.
+        exact: whether the goal is to be met (at the output), or only not to be exceeded.
+        sides: the uses behind each side.
+    """
+
+    product: int
+    place: Place
+    exact: bool
+    sides: tuple[tuple[int, ...], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Places:
+    """All that an empirical pass measures.
+
+    Arguments:
+        uses: by the index of the use's node.
+        excesses: by the product's value.
+        shared: the deciding sites of each source that has several uses.
+    """
+
+    uses: Mapping[int, Measured]
+    excesses: Mapping[int, Excess]
+    shared: Mapping[Source, tuple[Site, ...]]
+
+
+def find_places(analysis: Analysis) -> Places:
+    """Where the weights of an analysed model are measured.
+
+    Arguments:
+        analysis: the analysis.
+    """
+    model, sites, solution = analysis.model, analysis.sites, analysis.solution
+    repeated = repeated_uses(model.graph, model.traits, sites.uses.scaled)
+    problem = problem_of(model.graph, sites, analysis.drawn, repeated)
+    planned = frozenset(s for s in problem.deciding if s not in solution.silent)
+    finder = _Finder(analysis, problem, planned & solution.sigma.keys())
+    excesses = finder.excesses()
+    uses: dict[int, Measured] = {}
+    shared: dict[Source, tuple[Site, ...]] = {}
+    for use in sites.uses.scaled:
+        sources = tuple(source for source in use.sources if source in finder.planned)
+        single = all(source in problem.single for source in sources)
+        deciding = {id(s) for source in sources for s in problem.deciding[source]}
+        if not sources or not (single or any(id(s) in deciding for s in problem.of_use[use.value])):
+            continue
+        found = finder.measurements(use, excesses)
+        if found:
+            held = [problem.limits[s] / solution.sigma[s] for s in sources if s in problem.limits]
+            uses[use.node] = Measured(use, found, sources, single, min(held, default=None))
+            shared.update((s, problem.deciding[s]) for s in sources if s not in problem.single)
+    return Places(uses, excesses, shared)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Finder:
+    """What is measured, read off an analysis.
+
+    Arguments:
+        analysis: the analysis.
+        problem: what it had to solve.
+        planned: the sources that are to be scaled.
+    """
+
+    analysis: Analysis
+    problem: Problem
+    planned: frozenset[Source]
+
+    def measurements(self, use: Use, excesses: Mapping[int, Excess]) -> tuple[Measurement, ...]:
+        sites = self.problem.of_use[use.value]
+        landings = land(self.analysis.sites.structure, use.value, Path())
+        pairs = zip(sites, landings, strict=True)
+        found = [self._measurement(site, landing, excesses) for site, landing in pairs]
+        return tuple(m for m in found if m is not None)
+
+    def _measurement(
+        self, site: Site, landing: Landing, excesses: Mapping[int, Excess]
+    ) -> Measurement | None:
+        graph, traits = self.analysis.model.graph, self.analysis.model.traits
+        solution = self.analysis.solution
+        shares = dict(solution.shares)
+        if site.product in excesses:
+            shares[site.product or 0] = 1.0
+        start = site.use.value
+        at_most = None
+        if site.gated:
+            behind = linear_way(graph, traits, start, site.value)
+            if behind is not None:
+                allowed = target(site, shares) * site.path_gain * site.before**2
+                at_most = Place(behind, site.value, allowed)
+                shares[start] = 1.0
+        matched = arrival_of(self.problem.of_use, self.problem.tied, solution.sigma, site)
+        output = None
+        if site.product is not None and site.product not in excesses and self._leads_alone(site):
+            output = self._at_output(start)
+        goal = wanted(site, shares, None if matched is None else matched[0])
+        if goal is None or goal <= 0:
+            return None
+        way = linear_way(graph, traits, start, landing.value)
+        place = Place((), start, goal)
+        if way is not None and landing.path.gain > 0:
+            place = Place(way, landing.value, goal * landing.path.gain)
+        return Measurement(site, place, output, at_most, () if matched is None else matched[1])
+
+    def _leads_alone(self, site: Site) -> bool:
+        """Whether no weight is behind the other side of a product."""
+        sides = {s.value for s in self.analysis.sites.sites if s.product == site.product}
+        return len(sides) == 1
+
+    def _at_output(self, start: int) -> Place | None:
+        """The output that a value leads to linearly, and its share of the target there."""
+        model, structure = self.analysis.model, self.analysis.sites.structure
+        for output in model.outputs:
+            way = linear_way(model.graph, model.traits, start, output)
+            if way is not None:
+                terms = {t.value for t in structure.sums.terms(output) if not t.silent}
+                return Place(way, output, 1.0 / max(len(terms), 1))
+        return None
+
+    def excesses(self) -> dict[int, Excess]:
+        """The products of which both sides can be corrected where the product is made."""
+        structure = self.analysis.sites.structure
+        model = self.analysis.model
+        sides: dict[int, dict[int, list[Site]]] = defaultdict(lambda: defaultdict(list))
+        for site in self.analysis.sites.sites:
+            if site.product is not None:
+                sides[site.product][site.value].append(site)
+        found = {}
+        for product, by_value in sides.items():
+            every = [site for group in by_value.values() for site in group]
+            if len(by_value) < 2 or not all(self._is_correctable(site, product) for site in every):
+                continue
+            uses = tuple(tuple(s.use.node for s in group) for group in by_value.values())
+            output = self._at_output(product)
+            if output is not None:
+                found[product] = Excess(product, output, True, uses)
+                continue
+            beyond = land(structure, product, Path())
+            way = None
+            if len(beyond) == 1:
+                way = linear_way(model.graph, model.traits, product, beyond[0].value)
+            if way is None:
+                place = Place((), product, 1.0 / every[0].product_gain)
+            else:
+                place = Place(way, beyond[0].value, 1.0)
+            found[product] = Excess(product, place, False, uses)
+        return found
+
+    def _is_correctable(self, site: Site, product: int) -> bool:
+        """Whether a side is read by one product alone, and its weights by nothing else."""
+        graph = self.analysis.model.graph
+        readers = self.analysis.sites.structure.sums.live_consumers(site.value)
+        return (
+            site.acts is Acts.PRODUCT
+            and len(self.problem.of_use[site.use.value]) == 1
+            and readers == [graph.producers[product]]
+            and all(s in self.problem.single & self.planned for s in site.use.sources)
+        )

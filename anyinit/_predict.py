@@ -1,0 +1,48 @@
+"""What given scales make of the signal: one pass of the analysis, with nothing left to solve."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from anyinit._analysis import Analysis
+from anyinit._plan import Plan
+from anyinit._propagate import Record, propagate
+from anyinit._repeated import repeated_uses
+from anyinit._traits import Source
+from anyinit._twins import find_pools
+
+
+def predict(analysis: Analysis, plan: Plan, wanted: Set[int]) -> Record:
+    """Second moments of values when every weight has the scale that a plan says.
+
+    Arguments:
+        analysis: the analysis of the model.
+        plan: its own plan or another one of the same model.
+        wanted: the values.
+    """
+    model, sites = analysis.model, analysis.sites
+    graph, traits = model.graph, model.traits
+    return propagate(
+        graph,
+        traits,
+        model.signals,
+        _scales(analysis, plan),
+        analysis.drawn,
+        {use.node: use for use in sites.uses.scaled},
+        lambda *_: 1.0,
+        wanted,
+        frozenset(),
+        repeated_uses(graph, traits, sites.uses.scaled),
+        find_pools(graph, traits),
+    )
+
+
+def _scales(analysis: Analysis, plan: Plan) -> dict[Source, float]:
+    """The standard deviation of each source; of those that ask for nothing, the analysis's own."""
+    scales = dict(analysis.solution.sigma)
+    for leaf, item in scales:
+        row = plan.weight_by_name.get(analysis.model.parameters[leaf].name)
+        if row is not None:
+            sigma = row.sigma
+            scales[leaf, item] = sigma if isinstance(sigma, float) else sigma[item or 0]
+    return scales
