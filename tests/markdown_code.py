@@ -11,6 +11,7 @@ under a block and the comment ``<!-- output -->`` is what the block prints.
 
 import contextlib
 import dataclasses
+import importlib.util
 import io
 import pathlib
 import re
@@ -81,11 +82,18 @@ def printed(script: list[Block], name: str) -> list[str]:
     return outputs
 
 
+def missing(needs: tuple[str, ...]) -> list[str]:
+    """Those of the packages that are not installed."""
+    return [package for package in needs if importlib.util.find_spec(package) is None]
+
+
 def fill(page: pathlib.Path, name: str) -> None:
-    """Run a page and write what its blocks print into it."""
+    """Run what can be run of a page, and write what its blocks print into it."""
     text = page.read_text(encoding="utf-8")
     new = {}
-    for script in scripts(text).values():
+    for needs, script in scripts(text).items():
+        if missing(needs):
+            continue
         for block, output in zip(script, printed(script, name), strict=True):
             if block.shown is not None:
                 new[block.span] = output

@@ -3,14 +3,14 @@
 `python tests/test_docs.py docs/faq.md` writes what a page's blocks print into the page.
 """
 
-import importlib.util
 import os
 import pathlib
 import re
 import sys
+import tempfile
 
 import pytest
-from markdown_code import blocks, fill, printed, scripts
+from markdown_code import blocks, fill, missing, printed, scripts
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -41,9 +41,8 @@ def test_page_prints_what_it_shows(
     tmp_path: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    missing = [package for package in needs if importlib.util.find_spec(package) is None]
-    if missing:
-        pytest.skip(f"{name_of(page)} needs {', '.join(missing)}")
+    if missing(needs):
+        pytest.skip(f"{name_of(page)} needs {', '.join(missing(needs))}")
     monkeypatch.chdir(tmp_path)
     script = scripts(text_of(page))[needs]
     outputs = printed(script, f"{page.stem.replace('-', '_')}.py")
@@ -89,6 +88,8 @@ def test_every_page_is_on_the_site(page: pathlib.Path) -> None:
 
 if __name__ == "__main__":
     os.environ.setdefault("KERAS_BACKEND", "jax")
-    for argument in sys.argv[1:]:
-        path = pathlib.Path(argument).resolve()
-        fill(path, f"{path.stem.replace('-', '_')}.py")
+    pages = [pathlib.Path(argument).resolve() for argument in sys.argv[1:]]
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        for path in pages:
+            fill(path, f"{path.stem.replace('-', '_')}.py")
