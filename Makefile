@@ -7,7 +7,7 @@ STUDY_ARGS ?= --preset small
 BIN := .venv/bin
 INSTALL_FILES := pyproject.toml constraints.txt anyinit/_version.py
 
-.PHONY: test test-slow test-keras-torch study lint format types versions clean
+.PHONY: test test-slow test-keras-torch study docs lint format types versions clean
 
 test: .venv/installed-dev
 	$(BIN)/pytest $(PYTEST_ARGS)
@@ -20,6 +20,10 @@ test-keras-torch: .venv/installed-dev
 
 study: .venv/installed-study
 	$(BIN)/python experiments/tied.py $(STUDY_ARGS)
+
+# Any warning fails it. The variable silences the theme's note on releases to come.
+docs: .venv/installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check
@@ -37,7 +41,7 @@ versions: .venv/installed-dev
 	$(BIN)/pip list --disable-pip-version-check
 
 clean:
-	rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv build dist site .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One extra each, in one environment; `dev` includes `study`.
@@ -52,4 +56,4 @@ clean:
 		echo "anyinit needs Python 3.11 or newer; name one: make PYTHON=python3.13 ..." >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 
-.PRECIOUS: .venv/bin/python .venv/installed-dev .venv/installed-study
+.PRECIOUS: .venv/bin/python .venv/installed-dev .venv/installed-docs .venv/installed-study

@@ -1,9 +1,12 @@
 """A user's file: it must check clean under a strict type checker."""
 
+from collections.abc import Callable
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax  # type: ignore[import-untyped, unused-ignore]
+from flax import nnx
 
 import anyinit
 
@@ -29,11 +32,12 @@ def train_step(tokens: jax.Array) -> anyinit.Variables:
     state = optimizer.init(params)
 
     def loss(params: anyinit.Variables) -> jax.Array:
-        logits = model.apply(params, tokens)
+        logits = model.apply(params, tokens)  # pyright: ignore[reportUnknownMemberType]
         assert isinstance(logits, jax.Array)
         return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, tokens))
 
-    updates, _ = optimizer.update(jax.grad(loss)(params), state, params)
+    gradient: Callable[[anyinit.Variables], anyinit.Variables] = jax.grad(loss)  # pyright: ignore
+    updates, _ = optimizer.update(gradient(params), state, params)
     updated = optax.apply_updates(params, updates)
     assert isinstance(updated, anyinit.Variables)
     return updated
@@ -53,3 +57,15 @@ def rescale(plan: anyinit.Plan, params: dict[str, dict[str, jax.Array]]) -> obje
     labels = anyinit.optax_labels(params, plan=plan)
     assert labels
     return plan.rescale(params)
+
+
+def linear(rngs: nnx.Rngs) -> nnx.Linear:
+    return nnx.Linear(8, 4, rngs=rngs)
+
+
+def in_place(model: nnx.Linear, x: jax.Array) -> float:
+    plan = anyinit.nnx.init(model, x, only="*kernel", input_moment=2.0)
+    shapes = anyinit.nnx.plan(linear, x)
+    assert shapes == plan
+    row: anyinit.WeightPlan = plan.weights[0]
+    return sum(row.sigma) if isinstance(row.sigma, tuple) else row.sigma

@@ -1,0 +1,95 @@
+"""The documentation: every Python block runs and prints what is shown, every link leads somewhere.
+
+`python tests/test_docs.py docs/faq.md` writes what a page's blocks print into the page.
+"""
+
+import os
+import pathlib
+import re
+import sys
+import tempfile
+
+import pytest
+from markdown_code import blocks, fill, missing, printed, scripts
+
+ROOT = pathlib.Path(__file__).parent.parent
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+OTHERS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "experiments" / "README.md"]
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def name_of(page: pathlib.Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def text_of(page: pathlib.Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+SCRIPTS = [
+    pytest.param(page, needs, id="-".join([page.stem, *needs]))
+    for page in PAGES
+    for needs in scripts(text_of(page))
+]
+
+
+@pytest.mark.standard_promotion
+@pytest.mark.parametrize(("page", "needs"), SCRIPTS)
+def test_page_prints_what_it_shows(
+    page: pathlib.Path,
+    needs: tuple[str, ...],
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if missing(needs):
+        pytest.skip(f"{name_of(page)} needs {', '.join(missing(needs))}")
+    monkeypatch.chdir(tmp_path)
+    script = scripts(text_of(page))[needs]
+    outputs = printed(script, f"{page.stem.replace('-', '_')}.py")
+    for block, output in zip(script, outputs, strict=True):
+        if block.shown is not None:
+            assert output == block.shown
+
+
+@pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=name_of)
+def test_every_python_block_is_found_and_those_not_run_say_why(page: pathlib.Path) -> None:
+    text = text_of(page)
+    assert len(blocks(text)) == len(re.findall(r"^ *```py", text, re.MULTILINE))
+    assert text.count("<!-- output -->") == sum(b.shown is not None for b in blocks(text))
+    assert [b.reason for b in blocks(text) if b.reason and " " not in b.reason] == []
+
+
+@pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=name_of)
+def test_internal_links_lead_somewhere(page: pathlib.Path) -> None:
+    broken = []
+    for link in LINK.findall(text_of(page)):
+        if re.match(r"\w+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        known = target.is_file() and (not anchor or anchor in anchors(target))
+        if not known:
+            broken.append(link)
+    assert broken == []
+
+
+def anchors(page: pathlib.Path) -> set[str]:
+    """The ids that headings get, as Python-Markdown and GitHub make them."""
+    headings = re.findall(r"^#+ (.*)$", text_of(page), re.MULTILINE)
+    words = (re.sub(r"[^\w\- ]", "", heading) for heading in headings)
+    return {text.strip().lower().replace(" ", "-") for text in words}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_page_is_on_the_site(page: pathlib.Path) -> None:
+    entry = page.relative_to(ROOT / "docs").as_posix()
+    assert re.search(rf": {re.escape(entry)}$", text_of(ROOT / "mkdocs.yml"), re.MULTILINE)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("KERAS_BACKEND", "jax")
+    pages = [pathlib.Path(argument).resolve() for argument in sys.argv[1:]]
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        for path in pages:
+            fill(path, f"{path.stem.replace('-', '_')}.py")
