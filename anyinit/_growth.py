@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence, Set
 import numpy as np
 
 from anyinit._events import Acts
+from anyinit._positions import find_pools
 from anyinit._propagate import Record, propagate
 from anyinit._repeated import repeated_uses
 from anyinit._sites import Sites
@@ -21,7 +22,6 @@ from anyinit._solve import Solution
 from anyinit._stability import Stability, StabilityVerdict
 from anyinit._trace import Model
 from anyinit._traits import Source
-from anyinit._twins import find_pools
 from anyinit._uses import Use
 
 # The error put in: logarithm of the factor on the second moment.

@@ -6,10 +6,10 @@ from collections.abc import Set
 
 from anyinit._analysis import Analysis
 from anyinit._plan import Plan
+from anyinit._positions import find_pools
 from anyinit._propagate import Record, propagate
 from anyinit._repeated import repeated_uses
 from anyinit._traits import Source
-from anyinit._twins import find_pools
 
 
 def predict(analysis: Analysis, plan: Plan, wanted: Set[int]) -> Record:

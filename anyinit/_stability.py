@@ -17,8 +17,8 @@ _MARGIN, _SMALL = 0.05, 1.5
 class StabilityVerdict(enum.Enum):
     """What becomes of a small relative error in the signal's second moment.
 
-    >>> StabilityVerdict.of(growth=64.0, depth=6).value, StabilityVerdict.of(growth=1.0, depth=6).value
-    ('unstable', 'marginal')
+    >>> [StabilityVerdict.of(growth, depth=6).value for growth in (64.0, 1.0)]
+    ['unstable', 'marginal']
     """
 
     CONTRACTIVE = "contractive"
