@@ -20,7 +20,7 @@ PICK = frozenset(
 
 # Several values side by side.
 JOIN = frozenset(
-    """concatenate pad stack mix dynamic_update_slice scatter scatter-add scatter-sub
+    """concatenate pad stack mix complex dynamic_update_slice scatter scatter-add scatter-sub
     select_and_scatter_add""".split()
 )
 

@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from measure import only_row, others_moment, run, tokens
+from flat_run import measured
+from measure import normal, only_row, others_moment, run, tokens
 from models import Net
 
 import anyinit.flax
@@ -171,3 +172,35 @@ def test_linear_algebra_is_reported_and_keeps_the_moment(operation: str) -> None
     found = plan(body, X)
     assert any("has no rule" in finding.message for finding in found.findings)
     assert 0.1 < only_row(found, "head").sigma * D**0.5 < 10
+
+
+@pytest.mark.parametrize("spelling", ["complex", "halves"])
+def test_rotary_embeddings(spelling: str) -> None:
+    """Complex numbers or sines and cosines: scores are a product of two signals, c is not theirs."""
+
+    def rotated(x: jax.Array) -> jax.Array:
+        frequencies = 10_000.0 ** (-jnp.arange(0.0, 1.0, 2.0 / D))
+        angles = jnp.arange(T, dtype=jnp.float32)[:, None] * frequencies
+        even, odd = x[..., 0::2], x[..., 1::2]
+        if spelling == "complex":
+            turn = jnp.exp(jax.lax.complex(jnp.zeros_like(angles), angles))
+            turned = jax.lax.complex(even, odd) * turn
+            even, odd = turned.real, turned.imag
+        else:
+            sin, cos = jnp.sin(angles), jnp.cos(angles)
+            even, odd = even * cos - odd * sin, odd * cos + even * sin
+        return jnp.stack([even, odd], axis=-1).reshape(x.shape)
+
+    def body(net: nn.Module, x: jax.Array) -> jax.Array:
+        x = x.reshape(4, T, D)
+        q, k, v = (nn.Dense(D, use_bias=False, name=name)(x) for name in "qkv")
+        scores = jnp.einsum("bqd,bkd->bqk", 0.5 * rotated(q), rotated(k)) / D**0.5
+        return head(nn.softmax(scores) @ v)
+
+    found = measured(Net(body), lambda seed: (normal(seed, X.shape),))
+    for name in "qk":
+        row = only_row(found.plan, f"{name}/kernel")
+        assert (row.site, row.c, row.m) == ("product of two signals", 1, 1)
+        assert row.sigma == pytest.approx(S, rel=0.03)
+    assert found.difference < 1e-4
+    assert all(site.ratio < 1.1 for site in found.sites), found.sites

@@ -47,6 +47,7 @@ _UNARY: dict[str, Callable[[Any], Any]] = {
     "abs": np.abs,
     "not": np.invert,
     "real": np.real,
+    "imag": np.imag,
     "conj": np.conj,
 }
 
