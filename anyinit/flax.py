@@ -247,7 +247,12 @@ def _traced(
         positional, named = call(given)
         return model.init(keys, *positional, **named)
 
-    shapes = jax.eval_shape(initialize, keys, arrays)
+    try:
+        shapes = jax.eval_shape(initialize, keys, arrays)
+    except Exception as error:
+        # The model's own error, with what it was called with.
+        error.add_note(_call_of(model, args, arrays))
+        raise
     made = initial_samples(initialize, keys, arrays)
     named, treedef = named_leaves(shapes)
     parameters = [
@@ -283,6 +288,15 @@ def _traced(
         tuple(sorted(keys)),
         tuple(leaf for leaf in leaves if is_array(leaf)),
     )
+
+
+def _call_of(model: nn.Module, args: Sequence[Any], arrays: Sequence[Any]) -> str:
+    """What a model was called with, for an error that it raised."""
+    listed = ", ".join(f"{array.dtype}{list(array.shape)}" for array in arrays) or "no arrays"
+    note = f"anyinit called {type(model).__name__} with {listed}."
+    if args and is_array(args[0]) and jnp.issubdtype(args[0].dtype, jax.dtypes.prng_key):
+        note += " The first is a random key: plan takes none, plan(model, x); init does."
+    return note
 
 
 def _check_module(model: Any) -> None:

@@ -207,6 +207,15 @@ def test_the_models_own_line_is_in_the_traceback(entry: Any) -> None:
     assert info.value.__cause__ is None
 
 
+def test_the_models_error_notes_what_it_was_called_with() -> None:
+    with pytest.raises(ValueError, match="Picky takes") as info:
+        anyinit.flax.plan(Picky(), jnp.zeros((2, 3, 4)))
+    assert "anyinit called Picky with float32[2, 3, 4]." in info.value.__notes__
+    with pytest.raises(Exception) as info:
+        anyinit.flax.plan(MODEL, jax.random.key(0), X)
+    assert any("plan takes none, plan(model, x)" in note for note in info.value.__notes__)
+
+
 def test_flag_that_the_model_does_not_know() -> None:
     same_error_as_the_model(
         lambda: anyinit.flax.init(MODEL, KEY, X, train=True), lambda: MODEL.init(KEY, X, train=True)

@@ -176,7 +176,7 @@ def test_linear_algebra_is_reported_and_keeps_the_moment(operation: str) -> None
 
 @pytest.mark.parametrize("spelling", ["complex", "halves"])
 def test_rotary_embeddings(spelling: str) -> None:
-    """Complex numbers or sines and cosines: scores are a product of two signals, c is not theirs."""
+    """By complex numbers or by sines and cosines: scores are a product of two signals."""
 
     def rotated(x: jax.Array) -> jax.Array:
         frequencies = 10_000.0 ** (-jnp.arange(0.0, 1.0, 2.0 / D))
