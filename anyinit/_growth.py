@@ -17,7 +17,7 @@ from anyinit._positions import find_pools
 from anyinit._propagate import Record, propagate
 from anyinit._repeated import repeated_uses
 from anyinit._sites import Sites
-from anyinit._slopes import Functions, functions_of, nonlinearities
+from anyinit._slopes import Function, functions_of, nonlinearities
 from anyinit._solve import Solution
 from anyinit._stability import Stability, StabilityVerdict
 from anyinit._trace import Model
@@ -43,10 +43,10 @@ def stability_of(
         drawn: samples of the sources that keep their values.
     """
     moments = solution.record.moments
-    functions = functions_of(model, sites.sites)
-    settled = {s.value for s in sites.sites if model.graph.nodes[s.use.node].last_step}
-    shown = {value: nodes for value, nodes in functions.items() if value in settled}
-    growth, record = _follow(model, sites, solution, drawn)
+    functions = functions_of(model)
+    settled = [function for function in functions if function.nodes[0].last_step]
+    kept = frozenset(function.value for function in settled)
+    growth, record = _follow(model, sites, solution, drawn, kept)
     started = {value for value, grown in growth.items() if grown is None}
     depth = _depths(model, sites, functions, started)
     found = [(depth[value], grown) for value, grown in growth.items() if grown is not None]
@@ -60,7 +60,7 @@ def stability_of(
     if not ways and not functions:
         return None
     layers, grown = _telling(ways)
-    return Stability(grown, layers, nonlinearities(model, shown, moments))
+    return Stability(grown, layers, nonlinearities(model, settled, record.samples, moments))
 
 
 def _telling(ways: Sequence[tuple[StabilityVerdict, float, int]]) -> tuple[int, float]:
@@ -77,7 +77,11 @@ def _telling(ways: Sequence[tuple[StabilityVerdict, float, int]]) -> tuple[int, 
 
 
 def _follow(
-    model: Model, sites: Sites, solution: Solution, drawn: Mapping[Source, np.ndarray]
+    model: Model,
+    sites: Sites,
+    solution: Solution,
+    drawn: Mapping[Source, np.ndarray],
+    kept: Set[int],
 ) -> tuple[dict[int, float | None], Record]:
     """Growth of the error at the product of each use, ``None`` where it was put in."""
     growth: dict[int, float | None] = {}
@@ -103,17 +107,19 @@ def _follow(
         {use.node: use for use in sites.uses.scaled},
         ask,
         frozenset(model.outputs),
-        frozenset(),
+        kept,
         repeated_uses(model.graph, model.traits, sites.uses.scaled),
         find_pools(model.graph, model.traits),
     )
     return growth, record
 
 
-def _depths(model: Model, sites: Sites, functions: Functions, started: Set[int]) -> list[int]:
+def _depths(
+    model: Model, sites: Sites, functions: Sequence[Function], started: Set[int]
+) -> list[int]:
     """Nonlinear layers between each value and where the error was put in."""
     graph, traits = model.graph, model.traits
-    bends = {(value, node.index) for value, nodes in functions.items() for node in nodes}
+    bends = {(each.value, node.index) for each in functions for node in each.nodes}
     for site in sites.sites:
         if site.acts is Acts.PRODUCT:
             bends |= {(site.value, index) for index in graph.consumers[site.value]}
