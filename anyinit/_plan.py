@@ -72,6 +72,19 @@ class LeftAlone:
     reason: Reason
 
 
+@dataclasses.dataclass(frozen=True)
+class MeasuredMoment:
+    """The second moment of a place of the model, as measured on a batch.
+
+    Arguments:
+        name: the weight's path, what kind of place it is, and which of them.
+        moment: second moment with every scale as planned.
+    """
+
+    name: str
+    moment: float
+
+
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Plan:
     """The planned scale of every weight, hashable and comparable.
@@ -88,7 +101,7 @@ class Plan:
         findings: what was assumed or is unusual.
         logits_moment: predicted second moment of the (first) logits output, if there is one.
         vocabulary: width of the logits that the softmax sees, if there is a logits output.
-        measured: whether the moments were measured on a batch (``mode="empirical"``).
+        measured: with ``mode="empirical"``, what was measured at each place of the model.
     """
 
     weights: tuple[WeightPlan, ...]
@@ -96,7 +109,7 @@ class Plan:
     findings: tuple[Finding, ...] = ()
     logits_moment: float | None = None
     vocabulary: int | None = None
-    measured: bool = False
+    measured: tuple[MeasuredMoment, ...] = ()
 
     # The methods below import where they are called: those modules need the classes above.
 
