@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,12 +19,35 @@ from anyinit._graph import Graph
 _SMALL = 4096
 
 
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A computation on a batch, which compiles when it is first called.
+
+    Arguments:
+        function: of the inputs, the literals and numbers.
+        given: the inputs.
+        literals: those that are not compiled in.
+    """
+
+    function: Any
+    given: Sequence[Any]
+    literals: Mapping[int, Any]
+
+    def __call__(self, numbers: Any) -> Any:
+        """Run it."""
+        return self.function(self.given, self.literals, numbers)
+
+    def lower(self, numbers: Any) -> Any:
+        """What JAX compiles, for a look at its memory and cost."""
+        return self.function.lower(self.given, self.literals, numbers)
+
+
 def program_of(
     graph: Graph,
     leaves: Sequence[Any],
     arrays: Sequence[Any],
     function: Callable[[dict[int, Any], Any], Any],
-) -> Callable[[Any], Any]:
+) -> Program:
     """A function of a graph's inputs and literals, compiled, with all but its numbers filled in.
 
     Arguments:
@@ -46,8 +70,7 @@ def program_of(
 
     given = [*leaves, *arrays]
     passed = {v: np.asarray(a, graph.dtypes[v]) for v, a in large.items()}
-    compiled = jax.jit(program)
-    return lambda numbers: compiled(given, passed, numbers)
+    return Program(jax.jit(program), given, passed)
 
 
 def batch_findings(analysis: Analysis, arrays: Sequence[Any]) -> list[Finding]:

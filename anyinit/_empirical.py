@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
 from anyinit._analysis import Analysis, first_readout
-from anyinit._compiled import batch_findings, program_of
+from anyinit._compiled import Program, batch_findings, program_of
 from anyinit._findings import Finding, Kind
 from anyinit._pass import Seen, Walk, mean_and_moment, moment
 from anyinit._places import Places, find_places
@@ -42,11 +42,12 @@ def measured_plan(analysis: Analysis, leaves: Sequence[Any], arrays: Sequence[An
         analysis.plan, findings=(*analysis.plan.findings, *batch_findings(analysis, arrays))
     )
     analysis = dataclasses.replace(analysis, plan=plan)
-    run = _compiled(analysis, places, leaves, arrays)
+    program = compiled_pass(analysis, places, leaves, arrays)
     factors: dict[Source, float] = dict.fromkeys(places.shared, 1.0)
     unsettled = None
     for count in range(_PASSES):
-        seen = jax.device_get(run(factors))
+        scales = np.asarray([factors[source] for source in places.shared], np.float32)
+        seen = jax.device_get(program(scales))
         _check_finite(analysis, places, seen)
         asked = _asked(analysis, places, seen, factors)
         change = max((abs(math.log(step)) for step in asked.values()), default=0.0)
@@ -58,10 +59,17 @@ def measured_plan(analysis: Analysis, leaves: Sequence[Any], arrays: Sequence[An
     return _plan(analysis, places, seen, factors, unsettled)
 
 
-def _compiled(
+def compiled_pass(
     analysis: Analysis, places: Places, leaves: Sequence[Any], arrays: Sequence[Any]
-) -> Callable[[Mapping[Source, float]], Any]:
-    """One pass as a function of the factors of the weights with several uses."""
+) -> Program:
+    """One pass as a function of the factors of the weights with several uses.
+
+    Arguments:
+        analysis: the analysis of the model.
+        places: what is measured.
+        leaves: an array for each parameter, scaled as the analysis plans.
+        arrays: an array for each further input of the graph.
+    """
     model, sources = analysis.model, list(places.shared)
 
     def one_pass(values: dict[int, Any], scales: Any) -> Seen:
@@ -74,8 +82,7 @@ def _compiled(
             walk.seen.outputs[value] = mean_and_moment(walk.values[value])
         return walk.seen
 
-    program = program_of(model.graph, leaves, arrays, one_pass)
-    return lambda factors: program(np.asarray([factors[s] for s in sources], np.float32))
+    return program_of(model.graph, leaves, arrays, one_pass)
 
 
 def _check_finite(analysis: Analysis, places: Places, seen: Seen) -> None:

@@ -65,8 +65,6 @@ def report_of(plan: Plan) -> Report:
         f"anyinit plan: {_count(len(plan.weights), 'weight')} planned, "
         f"{_count(len(plan.left_alone), 'parameter')} left alone, "
         f"{_count(len(plan.findings), 'finding')}{measured}"
-        + "; moments measured on a batch"
-        * bool(plan.measured)
     )
     rows = collapse(zip(map(_name, plan.weights), _rows(plan.weights), strict=True))
     sections = [_left_alone(plan), _findings(plan), _start(plan)]
