@@ -8,20 +8,13 @@ import math
 from typing import Any
 
 from anyinit._findings import Finding
+from anyinit._watched import Place as Place
 
 # How far measured and predicted may be apart, as a part of the smaller.
 TOLERANCE = 0.5
 
 # What lies within as many sampling errors of what is allowed is not told from it.
 _ERRORS = 3.0
-
-
-class Place(enum.Enum):
-    """What a row was measured at."""
-
-    SITE = "site of a weight"
-    OUTPUT = "output of the model"
-    STREAM = "residual stream after an addition"
 
 
 class Verdict(enum.Enum):
@@ -64,7 +57,8 @@ class MeasuredRow:
         place: what kind of place it is.
         site: what acts there, as in a plan.
         where: ``file.py:line`` of it.
-        predicted: second moment that the plan's scales predict, if they do.
+        predicted: second moment that the plan's scales predict, if they do; of a plan that was
+            measured, what was measured then.
         measured: second moment on the batch.
         at_most: whether the prediction is an upper bound (fed by an attention average).
         batch_error: relative standard error for the finite number of examples; ``None`` for a

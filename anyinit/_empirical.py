@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from anyinit._analysis import Analysis, first_readout
+from anyinit._compiled import Program, batch_findings, program_of
 from anyinit._findings import Finding, Kind
-from anyinit._flatten import LOOP_CAP
-from anyinit._graph import Graph
-from anyinit._pass import Seen, Walk, mean_and_moment
+from anyinit._pass import Seen, Walk, mean_and_moment, moment
 from anyinit._places import Places, find_places
-from anyinit._plan import Plan, WeightPlan
+from anyinit._plan import MeasuredMoment, Plan, WeightPlan
 from anyinit._propagate import NonFiniteError
 from anyinit._traits import Source
+from anyinit._watched import watched
 
 _PASSES = 16
 _UNDAMPED = 4
 # A weight with several uses counts as settled when all second moments are as close as this.
 _SETTLED = 0.01
-# Literals up to this many elements are compiled in, larger ones are passed.
-_SMALL = 4096
 
 
 def measured_plan(analysis: Analysis, leaves: Sequence[Any], arrays: Sequence[Any]) -> Plan:
@@ -45,13 +42,12 @@ def measured_plan(analysis: Analysis, leaves: Sequence[Any], arrays: Sequence[An
         analysis.plan, findings=(*analysis.plan.findings, *batch_findings(analysis, arrays))
     )
     analysis = dataclasses.replace(analysis, plan=plan)
-    if not places.uses:
-        return dataclasses.replace(plan, measured=True)
-    run = _compiled(analysis, places, leaves, arrays)
+    program = compiled_pass(analysis, places, leaves, arrays)
     factors: dict[Source, float] = dict.fromkeys(places.shared, 1.0)
     unsettled = None
     for count in range(_PASSES):
-        seen = jax.device_get(run(factors))
+        scales = np.asarray([factors[source] for source in places.shared], np.float32)
+        seen = jax.device_get(program(scales))
         _check_finite(analysis, places, seen)
         asked = _asked(analysis, places, seen, factors)
         change = max((abs(math.log(step)) for step in asked.values()), default=0.0)
@@ -63,71 +59,30 @@ def measured_plan(analysis: Analysis, leaves: Sequence[Any], arrays: Sequence[An
     return _plan(analysis, places, seen, factors, unsettled)
 
 
-def batch_findings(analysis: Analysis, arrays: Sequence[Any]) -> list[Finding]:
-    """What is to be said of measuring on this batch, whatever comes out.
+def compiled_pass(
+    analysis: Analysis, places: Places, leaves: Sequence[Any], arrays: Sequence[Any]
+) -> Program:
+    """One pass as a function of the factors of the weights with several uses.
 
     Arguments:
         analysis: the analysis of the model.
+        places: what is measured.
+        leaves: an array for each parameter, scaled as the analysis plans.
         arrays: an array for each further input of the graph.
     """
-    found = [
-        Finding(Kind.LOOP_MEASURED, loop.where, loop.where, str(LOOP_CAP))
-        for loop in analysis.model.graph.capped_loops
-    ]
-    sizes = [array.shape[0] for array in arrays if array.ndim]
-    if sizes and max(sizes) == 1:
-        found.append(Finding(Kind.ONE_EXAMPLE, "batch"))
-    return found
-
-
-def _compiled(
-    analysis: Analysis, places: Places, leaves: Sequence[Any], arrays: Sequence[Any]
-) -> Callable[[Mapping[Source, float]], Any]:
-    """One pass as a function of the factors of the weights with several uses."""
     model, sources = analysis.model, list(places.shared)
 
     def one_pass(values: dict[int, Any], scales: Any) -> Seen:
         factors = {source: scales[place] for place, source in enumerate(sources)}
         walk = Walk(model.graph, model.traits, places, values, factors)
         walk.run()
+        for value in watched(analysis):
+            walk.seen.totals[value] = moment(walk.values[value])
         for value in model.outputs:
             walk.seen.outputs[value] = mean_and_moment(walk.values[value])
         return walk.seen
 
-    program = program_of(model.graph, leaves, arrays, one_pass)
-    return lambda factors: program(np.asarray([factors[s] for s in sources], np.float32))
-
-
-def program_of(
-    graph: Graph,
-    leaves: Sequence[Any],
-    arrays: Sequence[Any],
-    function: Callable[[dict[int, Any], Any], Any],
-) -> Callable[[Any], Any]:
-    """A function of a graph's inputs and literals, compiled, with all but its numbers filled in.
-
-    Arguments:
-        graph: the flattened model.
-        leaves: an array for each parameter.
-        arrays: an array for each further input of the graph.
-        function: called with the arrays of the inputs and literals, by value, and with numbers.
-    """
-    large = {v: a for v, a in graph.literals.items() if a.size > _SMALL}
-    small = {v: a for v, a in graph.literals.items() if a.size <= _SMALL}
-
-    def program(given: Sequence[Any], literals: Mapping[int, Any], numbers: Any) -> Any:
-        values: dict[int, Any] = {
-            value: jnp.asarray(array, graph.dtypes[value]) for value, array in small.items()
-        }
-        values.update(literals)
-        values.update(graph.keys)
-        values.update(zip(graph.inputs, given, strict=True))
-        return function(values, numbers)
-
-    given = [*leaves, *arrays]
-    passed = {v: np.asarray(a, graph.dtypes[v]) for v, a in large.items()}
-    compiled = jax.jit(program)
-    return lambda numbers: compiled(given, passed, numbers)
+    return program_of(model.graph, leaves, arrays, one_pass)
 
 
 def _check_finite(analysis: Analysis, places: Places, seen: Seen) -> None:
@@ -201,7 +156,23 @@ def _plan(
         weights=tuple(rows),
         findings=tuple(dict.fromkeys(findings)),
         logits_moment=logits_moment,
-        measured=True,
+        measured=_moments(analysis, places, seen),
+    )
+
+
+def _moments(analysis: Analysis, places: Places, seen: Seen) -> tuple[MeasuredMoment, ...]:
+    """The second moment at each place of the model, every scale corrected."""
+    reduced: dict[int, float] = {}
+    for value, factor in seen.excess.items():
+        sides = places.excesses[value].sides
+        for node in (node for side in sides for node in side):
+            for measurement in places.uses[node].measurements:
+                reduced[measurement.site.value] = float(factor) ** (2 / len(sides))
+    return tuple(
+        MeasuredMoment(entry.name, float(seen.totals[value]) * reduced.get(value, 1.0))
+        for value, entries in watched(analysis).items()
+        for entry in entries
+        if np.isfinite(seen.totals[value])
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from anyinit._findings import Finding, Kind, Reason
-from anyinit._plan import LeftAlone, Plan, WeightPlan
+from anyinit._plan import LeftAlone, MeasuredMoment, Plan, WeightPlan
 from anyinit._stability import Nonlinearity, Stability
 
 VERSION = 1
@@ -35,7 +35,7 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
         ],
         "logits_moment": _plain(plan.logits_moment),
         "vocabulary": _plain(plan.vocabulary),
-        "measured": plan.measured,
+        "measured": {entry.name: entry.moment for entry in plan.measured},
         "expected_loss": _plain(plan.expected_loss),
         "stability": _stability_to_dict(plan.stability),
     }
@@ -80,7 +80,9 @@ def plan_from_json(text: str | bytes) -> Plan:
             # Earlier texts of version 1 lack it.
             stability=_stability(data.get("stability")),
             # Texts of version 1 that were written before plans could be measured lack it.
-            measured=data.get("measured", False),
+            measured=tuple(
+                MeasuredMoment(name, moment) for name, moment in data.get("measured", {}).items()
+            ),
         )
     except KeyError as error:
         raise _no_plan(f"{error} is missing or unknown") from error

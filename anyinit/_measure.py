@@ -11,15 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from anyinit._analysis import Analysis
-from anyinit._check import Check, MeasuredRow, Place
-from anyinit._empirical import batch_findings, program_of
+from anyinit._check import Check, MeasuredRow
+from anyinit._compiled import batch_findings, program_of
 from anyinit._findings import Finding, Kind
 from anyinit._pass import FILL, Walk
 from anyinit._places import Places
 from anyinit._plan import Plan
 from anyinit._predict import predict
-from anyinit._sites import Site
-from anyinit._sums import Residual
+from anyinit._watched import Place, watched
 
 # An input whose second moment is off by more than this factor is worth a finding.
 _INPUT = 1.5
@@ -36,27 +35,28 @@ def measured_check(
         leaves: an array for each parameter.
         arrays: an array for each further input of the graph.
     """
-    places = _places(analysis)
+    places = watched(analysis)
     values = list(dict.fromkeys([*places, *analysis.model.signals]))
     found = _statistics(analysis, values, leaves, arrays)
     record = predict(analysis, plan, frozenset(places))
+    known = {entry.name: entry.moment for entry in plan.measured}
     drawn = _passed_on(analysis, places, found)
     rows = []
-    for value, named in places.items():
+    for value, entries in places.items():
         second, batch, width, finite = found[value]
-        for path, place, site, where, at_most in dict.fromkeys(named):
+        for entry in entries:
             predicted = record.moments.get(value)
-            if place is Place.OUTPUT and predicted is not None:
+            if entry.place is Place.OUTPUT and predicted is not None:
                 predicted += _own_tokens(analysis, plan, value)
             rows.append(
                 MeasuredRow(
-                    path,
-                    place,
-                    site,
-                    where,
-                    predicted,
+                    entry.path,
+                    entry.place,
+                    entry.site,
+                    entry.where,
+                    known.get(entry.name, predicted),
                     second if finite else math.nan,
-                    at_most,
+                    entry.at_most and entry.name not in known,
                     None if math.isnan(batch) else batch,
                     width,
                     drawn[value],
@@ -65,70 +65,6 @@ def measured_check(
             )
     findings = [*plan.findings, *batch_findings(analysis, arrays), *_inputs(analysis, found)]
     return Check(tuple(rows), tuple(dict.fromkeys(findings)))
-
-
-_Named = tuple[str, Place, str, str, bool]
-
-
-def _places(analysis: Analysis) -> dict[int, list[_Named]]:
-    """What is measured, by value, in the order of computation."""
-    model = analysis.model
-    graph = model.graph
-    found: dict[int, list[_Named]] = {}
-    for site in analysis.sites.sites:
-        if not graph.nodes[site.use.node].last_step:
-            continue
-        at_output = site.value in model.outputs
-        place = Place.OUTPUT if at_output else Place.SITE
-        named = (_path(analysis, site), place, site.acts.value, site.where, _at_most(model, site))
-        found.setdefault(site.value, []).append(named)
-    for number, value in enumerate(model.outputs):
-        if value not in found:
-            name = f"output[{number}]" if len(model.outputs) > 1 else "output"
-            node = graph.nodes[graph.producers[value]]
-            bound = model.traits[value].at_most
-            found[value] = [(name, Place.OUTPUT, "output", node.where, bound)]
-    for root, residual in analysis.sites.structure.residuals.items():
-        node = graph.nodes[graph.producers[root]]
-        path = _branches(analysis, residual)
-        if path and node.last_step:
-            bound = model.traits[root].at_most or _branch_bound(analysis, residual)
-            named = (path, Place.STREAM, "stream after it", node.where, bound)
-            found.setdefault(root, []).append(named)
-    return dict(sorted(found.items(), key=lambda item: graph.producers[item[0]]))
-
-
-def _path(analysis: Analysis, site: Site) -> str:
-    names = []
-    for leaf, item in site.use.sources:
-        name = analysis.model.parameters[leaf].name
-        names.append(name if item is None else f"{name}[{item}]")
-    return " × ".join(names)
-
-
-def _at_most(model: Any, site: Site) -> bool:
-    read = [site.value, *([] if site.use.signal is None else [site.use.signal])]
-    return any(model.traits[value].at_most for value in read)
-
-
-def _branches(analysis: Analysis, residual: Residual) -> str:
-    """The weights at the ends of the branches that an addition adds."""
-    values = {v for branch in residual.branches for v in (branch.value, *branch.chain)}
-    sites = [s for s in analysis.sites.sites if s.use.value in values or s.value in values]
-    return " + ".join(dict.fromkeys(_path(analysis, site) for site in sites))
-
-
-def _branch_bound(analysis: Analysis, residual: Residual) -> bool:
-    """Whether an earlier branch of the same stream is known from above only."""
-    traits, residuals = analysis.model.traits, analysis.sites.structure.residuals
-    return any(
-        _at_most(analysis.model, site)
-        for other in residuals.values()
-        if other.chain == residual.chain and other.root <= residual.root
-        for site in analysis.sites.sites
-        if site.value in {v for b in other.branches for v in (b.value, *b.chain)}
-        and traits.of[site.value] is not None
-    )
 
 
 _Statistics = tuple[float, float, float, bool]

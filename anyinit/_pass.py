@@ -36,6 +36,7 @@ class Seen:
         steps: by how much each site asks to multiply the weight.
         factors: by how much each use's product was multiplied.
         excess: by how much each product of two signals was multiplied.
+        totals: second moment of each watched value.
         outputs: mean and second moment of each result.
     """
 
@@ -44,6 +45,7 @@ class Seen:
     steps: dict[int, list[Any]]
     factors: dict[int, Any]
     excess: dict[int, Any]
+    totals: dict[int, Any]
     outputs: dict[int, tuple[Any, Any]]
 
 
@@ -75,7 +77,7 @@ class Walk:
     ) -> None:
         self.graph, self.traits, self.places = graph, traits, places
         self.values, self.factors = values, factors
-        self.seen = Seen({}, {}, {}, {}, {}, {})
+        self.seen = Seen({}, {}, {}, {}, {}, {}, {})
         self._nodes = {v: node for node in (*graph.unread, *graph.nodes) for v in node.outputs}
         self._open: set[int] = set()
         for (leaf, item), factor in factors.items():

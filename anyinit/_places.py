@@ -206,8 +206,6 @@ class _Finder:
 
     def excesses(self) -> dict[int, Excess]:
         """The products of which both sides can be corrected where the product is made."""
-        structure = self.analysis.sites.structure
-        model = self.analysis.model
         sides: dict[int, dict[int, list[Site]]] = defaultdict(lambda: defaultdict(list))
         for site in self.analysis.sites.sites:
             if site.product is not None:
@@ -222,16 +220,28 @@ class _Finder:
             if output is not None:
                 found[product] = Excess(product, output, True, uses)
                 continue
-            beyond = land(structure, product, Path())
-            way = None
-            if len(beyond) == 1:
-                way = linear_way(model.graph, model.traits, product, beyond[0].value)
-            if way is None:
-                place = Place((), product, 1.0 / every[0].product_gain)
-            else:
-                place = Place(way, beyond[0].value, 1.0)
-            found[product] = Excess(product, place, False, uses)
+            found[product] = Excess(product, self._acted_on(product), False, uses)
         return found
+
+    def _acted_on(self, product: int) -> Place:
+        """Where something nonlinear acts on a product, further factors from signals included."""
+        model, structure = self.analysis.model, self.analysis.sites.structure
+        place, value = Place((), product, 1.0), product
+        while len(beyond := land(structure, value, Path())) == 1:
+            landing = beyond[0]
+            way = linear_way(model.graph, model.traits, product, landing.value)
+            if way is None:
+                gain = landing.path.gain
+                return dataclasses.replace(place, goal=1.0 / gain) if gain > 0 else place
+            place = Place(way, landing.value, 1.0)
+            if landing.acts is not Acts.PRODUCT or len(landing.events) > 1:
+                break
+            value = model.graph.nodes[landing.events[0].node].outputs[0]
+            way = linear_way(model.graph, model.traits, product, value)
+            if way is None:
+                break
+            place = Place(way, value, 1.0)
+        return place
 
     def _is_correctable(self, site: Site, product: int) -> bool:
         """Whether a side is read by one product alone, and its weights by nothing else."""

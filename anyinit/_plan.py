@@ -73,6 +73,19 @@ class LeftAlone:
     reason: Reason
 
 
+@dataclasses.dataclass(frozen=True)
+class MeasuredMoment:
+    """The second moment of a place of the model, as measured on a batch.
+
+    Arguments:
+        name: the weight's path, what kind of place it is, and which of them.
+        moment: second moment with every scale as planned.
+    """
+
+    name: str
+    moment: float
+
+
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Plan:
     """The planned scale of every weight, hashable and comparable.
@@ -91,7 +104,7 @@ class Plan:
         vocabulary: width of the logits that the softmax sees, if there is a logits output.
         stability: how an error in the signal's scale grows over depth; ``None`` for a network
             without a nonlinearity.
-        measured: whether the moments were measured on a batch (``mode="empirical"``).
+        measured: with ``mode="empirical"``, what was measured at each place of the model.
     """
 
     weights: tuple[WeightPlan, ...]
@@ -100,7 +113,7 @@ class Plan:
     logits_moment: float | None = None
     vocabulary: int | None = None
     stability: Stability | None = None
-    measured: bool = False
+    measured: tuple[MeasuredMoment, ...] = ()
 
     # The methods below import where they are called: those modules need the classes above.
 

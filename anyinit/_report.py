@@ -60,10 +60,11 @@ def report_of(plan: Plan) -> Report:
         Rows and sentences. What is the same for many layers appears once, its layer numbers
         collapsed as in ``h_{0…11}``; ``Plan.to_dict`` stays complete.
     """
+    measured = "; moments measured on a batch" if plan.measured else ""
     title = (
         f"anyinit plan: {_count(len(plan.weights), 'weight')} planned, "
         f"{_count(len(plan.left_alone), 'parameter')} left alone, "
-        f"{_count(len(plan.findings), 'finding')}" + "; moments measured on a batch" * plan.measured
+        f"{_count(len(plan.findings), 'finding')}{measured}"
     )
     rows = collapse(zip(map(_name, plan.weights), _rows(plan.weights), strict=True))
     sections = [_left_alone(plan), _findings(plan), _start(plan), _stability(plan)]

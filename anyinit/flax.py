@@ -94,12 +94,12 @@ def init(
     )
     if mode == "empirical":
         check_batch([*traced.arrays, *jax.tree.leaves(rng)])
-    variables = model.init(initial, *args, **kwargs)
     made = traced.analysis.plan
+    variables = made.rescale(Variables(model.init(initial, *args, **kwargs), plan=made))
     if mode == "empirical":
-        scaled = made.rescale(Variables(variables, plan=made))
-        made = measured_plan(traced.analysis, *traced.values(scaled))
-    result: Variables = made.rescale(Variables(variables, plan=made))
+        made = measured_plan(traced.analysis, *traced.values(variables))
+        variables = made.rescale(Variables(variables, plan=made))
+    result: Variables = variables
     return result
 
 

@@ -127,7 +127,7 @@ def test_a_backend_that_is_not_supported() -> None:
     assert "backend of this process is 'numpy'" in done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("mode", ["empirical", "exact", None])
+@pytest.mark.parametrize("mode", ["Empirical", "exact", None])
 def test_unknown_modes(model: Any, mode: Any) -> None:
     with pytest.raises(ValueError, match="Unknown mode"):
         anyinit.keras.init(model, mode=mode)

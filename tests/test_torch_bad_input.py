@@ -150,7 +150,7 @@ def test_shapes_that_depend_on_data() -> None:
         anyinit.torch.plan(abstract, torch.zeros(64, 64, device="meta"))
 
 
-@pytest.mark.parametrize("mode", ["empirical", "exact", None])
+@pytest.mark.parametrize("mode", ["Empirical", "exact", None])
 def test_unknown_modes(model: Any, mode: Any) -> None:
     with pytest.raises(ValueError, match="Unknown mode"):
         anyinit.torch.init_(model, idx(), mode=mode)

@@ -1,20 +1,24 @@
-"""``plan`` and ``init``: what a user calls on a Keras model."""
+"""``plan``, ``init`` and ``measure``: what a user calls on a Keras model."""
 
 from __future__ import annotations
 
 import dataclasses
+import glob
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import keras
 
-from anyinit._arguments import check_inputs, check_mode, check_moment, selection
+from anyinit._arguments import check_batch, check_inputs, check_mode, check_moment, selection
+from anyinit._check import Check
+from anyinit._empirical import measured_plan
 from anyinit._findings import Reason
+from anyinit._measure import measured_check
 from anyinit._plan import LeftAlone, Plan
 from anyinit_keras._build import build
 from anyinit_keras._checks import check_drawn, check_model, check_values
-from anyinit_keras._inputs import call_of, is_array
+from anyinit_keras._inputs import batch_of, call_of, is_array
 from anyinit_keras._names import named_variables, seed_states
 
 Patterns = str | Sequence[str] | None
@@ -59,7 +63,7 @@ def plan(
             given, a pattern matches nothing, or the model has no drawn weight.
         FloatingPointError: if the signal becomes NaN or infinite during the analysis.
     """
-    return _planned(model, x, only, skip, input_moment, kwargs, in_place=False)
+    return _prepared(model, x, kwargs, only, skip, input_moment).planned()
 
 
 def init(
@@ -88,7 +92,8 @@ def init(
     Arguments:
         model: a functional, sequential or subclassed model, or a layer; backend JAX or torch.
         x: the model's first argument; see ``plan``.
-        mode: ``"analytic"``.
+        mode: ``"analytic"``, or ``"empirical"`` to measure on ``x``, which is then a real batch:
+            every weight is corrected by what it delivers there.
         only: path patterns (``*`` matches anything); only matching weights are scaled.
         skip: path patterns; matching weights are left as drawn.
         input_moment: second moment E[x²] of the float inputs.
@@ -103,35 +108,133 @@ def init(
         FloatingPointError: if the signal becomes NaN or infinite during the analysis.
     """
     check_mode(mode)
-    return _planned(model, x, only, skip, input_moment, kwargs, in_place=True)
+    empirical = mode == "empirical"
+    return _prepared(model, x, kwargs, only, skip, input_moment, empirical).initialized(empirical)
 
 
-def _planned(
+def measure(
     model: keras.Layer,
     x: Any,
+    *,
+    plan: Plan | None = None,
+    input_moment: float = 1.0,
+    **kwargs: Any,
+) -> Check:
+    """Run a Keras model on a batch, and compare what it computes with what its plan predicts.
+
+    >>> import keras, numpy as np
+    >>> import anyinit.keras
+    >>> model = keras.Sequential([keras.Input((128,)), keras.layers.Dense(256)])
+    >>> plan = anyinit.keras.init(model)
+    >>> x = np.random.default_rng(0).normal(size=(64, 128)).astype("float32")
+    >>> anyinit.keras.measure(model, x, plan=plan).assert_healthy(tolerance=0.1)
+
+    Arguments:
+        model: the model; none of its variables is changed.
+        x: the model's first argument: a real batch.
+        plan: the plan to compare with; by default the model's analytic plan.
+        input_moment: second moment E[x²] that the plan counts on for the float inputs.
+        **kwargs: further arguments of the model's ``call``, such as ``training=False``.
+
+    Returns:
+        A row for each site, output and residual stream: predicted and measured second moment, the
+        sampling error of the measurement, and a verdict.
+
+    Raises:
+        TypeError: as for ``plan``.
+        ValueError: as for ``init``; and if the plan belongs to another model.
+    """
+    only = None if plan is None else [glob.escape(row.path) for row in plan.weights]
+    return _prepared(model, x, kwargs, only, None, input_moment, True).measured(plan)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Prepared:
+    """A built model, analysed on its backend.
+
+    Arguments:
+        named: its variables by name.
+        batch: the arrays among its inputs, where they are measured on.
+        on_jax: the analysis, on the JAX backend.
+        on_torch: the model as a module, on the torch backend.
+        options: what ``anyinit.torch`` is to be called with there.
+    """
+
+    named: Mapping[str, keras.Variable]
+    batch: Sequence[Any] | None
+    on_jax: Any
+    on_torch: Any
+    options: Mapping[str, Any]
+
+    def planned(self) -> Plan:
+        """The analytic plan."""
+        if self.on_jax is not None:
+            return _in_keras_terms(self.on_jax.analysis.plan, self.named)
+        import anyinit_torch
+
+        return _in_keras_terms(self.on_torch.run(anyinit_torch.plan, **self.options), self.named)
+
+    def initialized(self, empirical: bool) -> Plan:
+        """The plan, measured or not, applied to the variables."""
+        if self.on_jax is not None:
+            from anyinit_keras._on_jax import rescale_on_jax
+
+            made: Plan = self.on_jax.analysis.plan
+            if empirical:
+                values = self.on_jax.values(self.batch, made)
+                made = measured_plan(self.on_jax.analysis, *values)
+            rescale_on_jax(self.named, made)
+        else:
+            import anyinit_torch
+
+            mode = "empirical" if empirical else "analytic"
+            made = self.on_torch.run(anyinit_torch.init_, mode=mode, **self.options)
+        return _in_keras_terms(made, self.named)
+
+    def measured(self, plan: Plan | None) -> Check:
+        """The model as it is, compared with a plan."""
+        if self.on_jax is not None:
+            compared = self.on_jax.analysis.plan if plan is None else plan
+            values = self.on_jax.values(self.batch, None)
+            return measured_check(self.on_jax.analysis, compared, *values)
+        import anyinit_torch
+
+        moment = self.options["input_moment"]
+        check: Check = self.on_torch.run(anyinit_torch.measure, plan=plan, input_moment=moment)
+        return check
+
+
+def _prepared(
+    model: keras.Layer,
+    x: Any,
+    kwargs: Mapping[str, Any],
     only: Patterns,
     skip: Patterns,
     input_moment: float,
-    kwargs: Mapping[str, Any],
-    *,
-    in_place: bool,
-) -> Plan:
+    measures: bool = False,
+) -> _Prepared:
+    """Build a model, and analyse it as its backend asks for."""
     check_model(model)
     check_moment(input_moment)
     call = call_of(model, x, kwargs)
     check_inputs([leaf for leaf in jax.tree.leaves((call.x, call.further)) if is_array(leaf)])
+    batch = None
+    if measures:
+        batch = batch_of(model, x, kwargs, call)
+        check_batch(batch)
     build(model, call)
     named = named_variables(model)
     check_values(named)
+    options = {"only": only, "skip": skip, "input_moment": input_moment}
     # Each backend's module imports what that backend needs.
     if keras.backend.backend() == "jax":
-        from anyinit_keras._on_jax import describe, plan_on_jax, rescale_on_jax
+        from anyinit_keras._on_jax import analyse_on_jax, describe
 
         drawn = [name for name, v in named.items() if v.trainable and describe(name, v).drawn]
         check_drawn(model, len(named), len(drawn))
         wanted = selection(drawn, only, skip)
         trainable = set(drawn)
-        made = plan_on_jax(
+        analysed = analyse_on_jax(
             model,
             named,
             seed_states(model),
@@ -139,14 +242,11 @@ def _planned(
             lambda name: name in trainable and wanted(name),
             input_moment,
         )
-        if in_place:
-            rescale_on_jax(named, made)
-    else:
-        from anyinit_keras._on_torch import plan_on_torch
+        return _Prepared(named, batch, analysed, None, options)
+    from anyinit_keras._on_torch import on_torch
 
-        check_drawn(model, len(named), sum(v.trainable for v in named.values()))
-        made = plan_on_torch(model, named, call, only, skip, input_moment, in_place)
-    return _in_keras_terms(made, named)
+    check_drawn(model, len(named), sum(v.trainable for v in named.values()))
+    return _Prepared(named, batch, None, on_torch(model, named, call, batch), options)
 
 
 def _in_keras_terms(plan: Plan, named: Mapping[str, keras.Variable]) -> Plan:

@@ -66,6 +66,34 @@ def call_of(model: keras.Layer, x: Any, further: Mapping[str, Any]) -> Call:
     return Call(*jax.tree.map(_abstract, (x, further)))
 
 
+def batch_of(model: keras.Layer, x: Any, further: Mapping[str, Any], call: Call) -> list[Any]:
+    """The arrays that a model is measured on, in the order of the call's arrays.
+
+    Arguments:
+        model: the model.
+        x: what the caller passed as its first argument.
+        further: what the caller passed by name.
+        call: the call made of it.
+
+    Raises:
+        TypeError: no batch was passed.
+    """
+    if x is None:
+        raise TypeError(
+            f"Measuring {type(model).__name__} takes a real batch, got none; nothing was changed. "
+            "Pass it as anyinit.keras.init(model, x, mode='empirical'), or use mode='analytic', "
+            "which takes the model's symbolic inputs."
+        )
+    shapes = [leaf for leaf in jax.tree.leaves((call.x, dict(call.further))) if is_array(leaf)]
+    arrays = [leaf for leaf in jax.tree.leaves((x, dict(further))) if is_array(leaf)]
+    return [
+        array
+        if isinstance(array, (jax.core.Tracer, jax.ShapeDtypeStruct))
+        else keras.ops.convert_to_numpy(array).astype(shape.dtype)
+        for array, shape in zip(arrays, shapes, strict=True)
+    ]
+
+
 def _symbolic_inputs(model: keras.Layer) -> Any:
     name = type(model).__name__
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
@@ -9,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import keras
 
-from anyinit._analysis import analyse
+from anyinit._analysis import Analysis, examine
 from anyinit._existing import is_constant, samples_of
 from anyinit._plan import Plan
 from anyinit._rescale import scale_to
@@ -36,14 +37,45 @@ def describe(name: str, variable: keras.Variable) -> Parameter:
     return Parameter(name, collection, shape, value.dtype, drawn, samples_of(value))
 
 
-def plan_on_jax(
+@dataclasses.dataclass(frozen=True)
+class OnJax:
+    """A traced and analysed model, with what its graph is run on.
+
+    Arguments:
+        analysis: the analysis.
+        fixed: its variables by name, random states left out.
+        keys: how many random states it has.
+    """
+
+    analysis: Analysis
+    fixed: Mapping[str, keras.Variable]
+    keys: int
+
+    def values(self, batch: Sequence[Any], plan: Plan | None) -> tuple[list[Any], list[Any]]:
+        """The arrays of the graph's parameters, scaled as a plan says, and of its other inputs.
+
+        Arguments:
+            batch: the arrays among the model's inputs.
+            plan: the scales to give the variables; by default they enter as they are.
+        """
+        rows = {} if plan is None else plan.weight_by_name
+        leaves = [
+            scale_to(variable.value, rows[name].sigma, rows[name].layer_axes)
+            if name in rows
+            else variable.value
+            for name, variable in self.fixed.items()
+        ]
+        return leaves, [*(jax.random.key(number) for number in range(self.keys)), *batch]
+
+
+def analyse_on_jax(
     model: keras.Layer,
     named: Mapping[str, keras.Variable],
     random: Set[int],
     call: Call,
     chosen: Callable[[str], bool],
     input_moment: float,
-) -> Plan:
+) -> OnJax:
     """Trace a model and plan its variables.
 
     Arguments:
@@ -76,7 +108,8 @@ def plan_on_jax(
 
     shapes = [abstract(variable.value) for variable in fixed.values()]
     given = ([key] * len(states), arrays)
-    return analyse(trace(forward, parameters, shapes, given, input_moment), chosen)
+    traced = trace(forward, parameters, shapes, given, input_moment)
+    return OnJax(examine(traced, chosen), fixed, len(states))
 
 
 def rescale_on_jax(named: Mapping[str, keras.Variable], plan: Plan) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import keras
 import torch
 
-import anyinit_torch
-from anyinit._plan import Plan
 from anyinit_keras._inputs import Call, is_array
 
 
@@ -31,33 +30,54 @@ class _Stateless(torch.nn.Module):
             return self.model[0](x, **further)
 
 
-def plan_on_torch(
+@dataclasses.dataclass(frozen=True)
+class OnTorch:
+    """A model as a plain module, with what it is called on.
+
+    Arguments:
+        module: the module.
+        x: its first argument.
+        further: its arguments by name.
+    """
+
+    module: torch.nn.Module
+    x: Any
+    further: Mapping[str, Any]
+
+    def run(self, function: Callable[..., Any], **options: Any) -> Any:
+        """Call ``anyinit.torch``'s function on the module and its arguments.
+
+        Arguments:
+            function: ``plan``, ``init_`` or ``measure``.
+            **options: its options.
+        """
+        return function(self.module, self.x, **options, **self.further)
+
+
+def on_torch(
     model: keras.Layer,
     named: Mapping[str, keras.Variable],
     call: Call,
-    only: str | Sequence[str] | None,
-    skip: str | Sequence[str] | None,
-    input_moment: float,
-    in_place: bool,
-) -> Plan:
-    """Plan a model's variables, and scale them where that is asked for.
+    batch: Sequence[Any] | None,
+) -> OnTorch:
+    """A Keras model as a module.
 
     Arguments:
         model: a built model.
         named: its variables by name.
         call: the arguments to call it with.
-        only: patterns of the variables to scale.
-        skip: patterns of those to leave as drawn.
-        input_moment: second moment of the float inputs.
-        in_place: whether to write the planned scales.
+        batch: arrays for the inputs; by default zeros, whose values are not looked at.
     """
-    x, further = jax.tree.map(_zeros, (call.x, dict(call.further)))
-    run = anyinit_torch.init_ if in_place else anyinit_torch.plan
+    remaining = None if batch is None else iter(batch)
+
+    def filled(leaf: Any) -> Any:
+        if not is_array(leaf):
+            return leaf
+        if remaining is None:
+            return keras.ops.zeros(leaf.shape, str(leaf.dtype))
+        return keras.ops.convert_to_tensor(next(remaining), str(leaf.dtype))
+
+    x, further = jax.tree.map(filled, (call.x, dict(call.further)))
     # Messages name a module by its class.
     module = type(type(model).__name__, (_Stateless,), {})(model, named)
-    return run(module, x, only=only, skip=skip, input_moment=input_moment, **further)
-
-
-def _zeros(leaf: Any) -> Any:
-    """What stands for an input: its values are not looked at."""
-    return keras.ops.zeros(leaf.shape, str(leaf.dtype)) if is_array(leaf) else leaf
+    return OnTorch(module, x, further)

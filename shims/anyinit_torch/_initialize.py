@@ -1,12 +1,17 @@
-"""``plan`` and ``init_``: what a user calls on a module and its inputs."""
+"""``plan``, ``init_`` and ``measure``: what a user calls on a module and its inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import glob
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
+from anyinit._arguments import check_batch
+from anyinit._check import Check
+from anyinit._empirical import measured_plan
+from anyinit._measure import measured_check
 from anyinit._plan import Plan
 from anyinit_torch._capture import capture
 from anyinit_torch._checks import (
@@ -20,9 +25,10 @@ from anyinit_torch._checks import (
 from anyinit_torch._identity import remember
 from anyinit_torch._inputs import tensors_in
 from anyinit_torch._parametrized import computed_weights
-from anyinit_torch._planning import describe, make_plan, selected
-from anyinit_torch._rescale import rescale_
+from anyinit_torch._planning import Planning, analysed, describe, selected
+from anyinit_torch._rescale import check_plan, rescale_
 from anyinit_torch._storages import Leaf, find_leaves
+from anyinit_torch._values import array_of, on_cpu, values_of
 
 
 def plan(
@@ -61,20 +67,8 @@ def plan(
             drawn weight.
         FloatingPointError: if the signal becomes NaN or infinite during the analysis.
     """
-    check_call(model, "analytic", input_moment)
-    leaves = find_leaves(model)
-    check_elements(leaves)
-    check_inputs(tensors_in((args, kwargs)))
-    parameters = [describe(leaf) for leaf in leaves]
-    check_drawn(model, parameters)
-    chosen = selected(parameters, only, skip)
-    split = split_ties(model, leaves)
-    weights = list(computed_weights(model))
-    leaves += [Leaf((name,), value, (), (), trainable=False) for name, _, value in weights]
-    computed: dict[torch.nn.Module, torch.Tensor] = {module: value for _, module, value in weights}
-    captured = capture(model, leaves, computed, args, kwargs)
-    names = [name for name, _, _ in weights]
-    made = make_plan(captured, leaves, chosen, input_moment, split, names)
+    planning = _planning(model, args, kwargs, "analytic", only, skip, input_moment)
+    made = planning.finished(planning.analysis.plan)
     remember(model, made)
     return made
 
@@ -101,8 +95,10 @@ def init_(
 
     Arguments:
         model: the module, with its own initialization done.
-        *args: the model's inputs. Tensors count by shape and dtype only; anything else is static.
-        mode: ``"analytic"``.
+        *args: the model's inputs. Tensors count by shape and dtype only, unless they are measured
+            on; anything else is static.
+        mode: ``"analytic"``, or ``"empirical"`` to measure on the inputs, which are then a real
+            batch: every weight is corrected by what it delivers there.
         only: name patterns (``*`` matches anything); only matching weights are scaled.
         skip: name patterns; matching weights are left as drawn.
         input_moment: second moment E[x²] of the float inputs.
@@ -119,6 +115,84 @@ def init_(
     """
     check_call(model, mode, input_moment)
     check_materialised(find_leaves(model))
-    planned = plan(model, *args, only=only, skip=skip, input_moment=input_moment, **kwargs)
-    rescale_(model, planned)
-    return planned
+    if mode == "empirical":
+        check_batch([array_of(tensor) for tensor in tensors_in((args, kwargs))])
+    planning = _planning(model, args, kwargs, mode, only, skip, input_moment)
+    made = planning.analysis.plan
+    if mode == "empirical":
+        with on_cpu():
+            made = measured_plan(planning.analysis, *values_of(planning, args, kwargs, made))
+    made = planning.finished(made)
+    remember(model, made)
+    rescale_(model, made)
+    return made
+
+
+def measure(
+    model: torch.nn.Module,
+    *args: Any,
+    plan: Plan | None = None,
+    input_moment: float = 1.0,
+    **kwargs: Any,
+) -> Check:
+    """Run a module on a batch, and compare what it computes with what its plan predicts.
+
+    >>> import torch, anyinit.torch
+    >>> model, x = torch.nn.Linear(128, 256), torch.randn(64, 128)
+    >>> plan = anyinit.torch.init_(model, x)
+    >>> anyinit.torch.measure(model, x, plan=plan).assert_healthy(tolerance=0.1)
+
+    The forward pass is recorded and run on the processor, once; nothing of the module is changed.
+
+    Arguments:
+        model: the module, in the mode (train or eval) in which it is to be measured.
+        *args: the model's inputs: a real batch.
+        plan: the plan to compare with; by default the module's analytic plan.
+        input_moment: second moment E[x²] that the plan counts on for the float inputs.
+        **kwargs: further arguments of ``forward``.
+
+    Returns:
+        A row for each site, output and residual stream: predicted and measured second moment, the
+        sampling error of the measurement, and a verdict.
+
+    Raises:
+        TypeError: if the model is no module that Python runs.
+        ValueError: as for ``init_``; and if the plan belongs to another model.
+    """
+    check_call(model, "empirical", input_moment)
+    check_materialised(find_leaves(model))
+    check_batch([array_of(tensor) for tensor in tensors_in((args, kwargs))])
+    only = None
+    if plan is not None:
+        check_plan(model, plan)
+        only = [glob.escape(row.path) for row in plan.weights]
+    planning = _planning(model, args, kwargs, "empirical", only, None, input_moment)
+    compared = planning.analysis.plan if plan is None else plan
+    with on_cpu():
+        return measured_check(planning.analysis, compared, *values_of(planning, args, kwargs))
+
+
+def _planning(
+    model: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    mode: str,
+    only: str | Sequence[str] | None,
+    skip: str | Sequence[str] | None,
+    input_moment: float,
+) -> Planning:
+    """Record a module's forward pass and analyse it."""
+    check_call(model, mode, input_moment)
+    leaves = find_leaves(model)
+    check_elements(leaves)
+    check_inputs(tensors_in((args, kwargs)))
+    parameters = [describe(leaf) for leaf in leaves]
+    check_drawn(model, parameters)
+    chosen = selected(parameters, only, skip)
+    split = split_ties(model, leaves)
+    weights = list(computed_weights(model))
+    leaves += [Leaf((name,), value, (), (), trainable=False) for name, _, value in weights]
+    computed: dict[torch.nn.Module, torch.Tensor] = {module: value for _, module, value in weights}
+    captured = capture(model, leaves, computed, args, kwargs)
+    names = [name for name, _, _ in weights]
+    return analysed(captured, leaves, chosen, input_moment, split, names)

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import torch
 
-from anyinit._analysis import analyse
+from anyinit._analysis import Analysis, examine
 from anyinit._arguments import selection
 from anyinit._findings import Finding, Kind, Reason
 from anyinit._plan import LeftAlone, Plan
@@ -66,14 +66,43 @@ def selected(
     )
 
 
-def make_plan(
+@dataclasses.dataclass(frozen=True)
+class Planning:
+    """An analysed model.
+
+    Arguments:
+        analysis: the analysis.
+        captured: the recording.
+        leaves: the model's parameters by storage, and the computed weights.
+        sampled: constants that enter as parameters.
+        split: pairs of names that are declared tied but stored apart.
+        computed: names of the computed weights.
+    """
+
+    analysis: Analysis
+    captured: Capture
+    leaves: Sequence[Leaf]
+    sampled: Sequence[torch.Tensor]
+    split: Sequence[tuple[str, str]]
+    computed: Sequence[str]
+
+    def finished(self, plan: Plan) -> Plan:
+        """A plan of the analysis in torch's terms, with every parameter listed."""
+        own = {leaf.names[0] for leaf in self.leaves} - set(self.computed)
+        frozen = {leaf.names[0] for leaf in self.leaves if not leaf.trainable}
+        left = [_reasoned(row, frozen, self.computed) for row in plan.left_alone if row.path in own]
+        findings = [*plan.findings, *_findings(self.captured, self.leaves, self.split)]
+        return dataclasses.replace(plan, left_alone=tuple(left), findings=tuple(findings))
+
+
+def analysed(
     captured: Capture,
     leaves: Sequence[Leaf],
     chosen: Callable[[str], bool],
     input_moment: float,
     split: Sequence[tuple[str, str]],
     computed: Sequence[str],
-) -> Plan:
+) -> Planning:
     """Analyse a captured model.
 
     Arguments:
@@ -107,11 +136,9 @@ def make_plan(
     with jax.numpy_dtype_promotion("standard"):
         traced = trace(forward, every, abstract, (key, inputs), input_moment)
     frozen = {p.name for p, leaf in zip(parameters, leaves, strict=True) if not leaf.trainable}
-    plan = analyse(traced, lambda name: name not in frozen and chosen(name))
-    own = {p.name for p in parameters} - set(computed)
-    left = [_reasoned(row, frozen, computed) for row in plan.left_alone if row.path in own]
-    findings = [*plan.findings, *_findings(captured, leaves, split)]
-    return dataclasses.replace(plan, left_alone=tuple(left), findings=tuple(findings))
+    analysis = examine(traced, lambda name: name not in frozen and chosen(name))
+    tensors = [program.constants[value] for value, _ in sampled]
+    return Planning(analysis, captured, leaves, tensors, split, computed)
 
 
 def _reasoned(row: LeftAlone, frozen: Set[str], computed: Sequence[str]) -> LeftAlone:

@@ -64,7 +64,7 @@ def replay(
 def _lowered(call: Call, result: Result, known: Mapping[int, Any]) -> Sequence[Any]:
     if not is_lowered(call.operator):
         operands = [known[number] for number in values_in((call.args, call.kwargs))]
-        return opaque(call.operator, operands, result.outputs)
+        return opaque(call, operands, result.outputs)
     args = map_values(lambda value: _array(known[value.number]), call.args)
     kwargs = {
         name: map_values(lambda value: _array(known[value.number]), argument)

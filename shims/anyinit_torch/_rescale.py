@@ -25,8 +25,26 @@ def rescale_(model: torch.nn.Module, plan: Plan) -> None:
         ValueError: if a planned weight is missing, or has another shape or no floating-point
             dtype; nothing is changed then.
     """
+    factors = check_plan(model, plan)
+    with torch.no_grad():
+        measured = [(leaf, sigma, root_mean_square(leaf.tensor)) for leaf, sigma in factors]
+        for leaf, sigma, rms in measured:
+            if rms > 0:
+                _multiply(leaf, sigma / rms)
+
+
+def check_plan(model: torch.nn.Module, plan: Plan) -> list[tuple[Leaf, float]]:
+    """The planned weights of a model with their standard deviations.
+
+    Arguments:
+        model: the module that was planned.
+        plan: its plan.
+
+    Raises:
+        ValueError: as for ``rescale_``.
+    """
     leaves = {name: leaf for leaf in find_leaves(model) for name in leaf.names}
-    factors = []
+    factors: list[tuple[Leaf, float]] = []
     faults = []
     for row in plan.weights:
         leaf = leaves.get(row.path)
@@ -46,11 +64,7 @@ def rescale_(model: torch.nn.Module, plan: Plan) -> None:
             + "\n  ".join(faults[:5])
             + "\nPlan the model itself: anyinit.torch.plan(model, *inputs)."
         )
-    with torch.no_grad():
-        measured = [(leaf, sigma, root_mean_square(leaf.tensor)) for leaf, sigma in factors]
-        for leaf, sigma, rms in measured:
-            if rms > 0:
-                _multiply(leaf, sigma / rms)
+    return factors
 
 
 def root_mean_square(tensor: torch.Tensor) -> float:
@@ -63,6 +77,7 @@ def root_mean_square(tensor: torch.Tensor) -> float:
         tensor: weight of any shape and floating-point dtype.
     """
     wide = torch.float64 if tensor.dtype == torch.float64 else torch.float32
+    tensor = tensor.detach()
     peak = float(tensor.abs().amax())
     if peak == 0.0:
         return 0.0
