@@ -7,7 +7,7 @@ STUDY_ARGS ?= --preset small
 BIN := .venv/bin
 INSTALL_FILES := pyproject.toml constraints.txt anyinit/_version.py
 
-.PHONY: test test-slow test-keras-torch study docs lint format types versions clean
+.PHONY: test test-slow test-keras-torch test-versions test-wheel study docs lint format types versions clean
 
 test: .venv/installed-dev
 	$(BIN)/pytest $(PYTEST_ARGS)
@@ -17,6 +17,14 @@ test-slow: .venv/installed-dev
 
 test-keras-torch: .venv/installed-dev
 	KERAS_BACKEND=torch $(BIN)/pytest $(PYTEST_ARGS) tests/test_keras_*.py
+
+# On every supported Python that is there; VERSIONS="3.12" for some.
+test-versions:
+	PYTEST_ARGS="$(PYTEST_ARGS)" .ci/test-versions $(VERSIONS)
+
+# The built package in new environments, with and without PyTorch and Keras.
+test-wheel:
+	PYTHON=$(PYTHON) .ci/test-wheel
 
 study: .venv/installed-study
 	$(BIN)/python experiments/tied.py $(STUDY_ARGS)
@@ -41,7 +49,7 @@ versions: .venv/installed-dev
 	$(BIN)/pip list --disable-pip-version-check
 
 clean:
-	rm -rf .venv build dist site .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-versions build dist site .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One extra each, in one environment; `dev` includes `study`.

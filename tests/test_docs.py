@@ -86,8 +86,24 @@ def test_every_page_is_on_the_site(page: pathlib.Path) -> None:
     assert re.search(rf": {re.escape(entry)}$", text_of(ROOT / "mkdocs.yml"), re.MULTILINE)
 
 
+def test_every_file_that_is_named_exists() -> None:
+    """The page for contributors goes from file to file: none may have been renamed."""
+    text = text_of(ROOT / "docs" / "internals.md")
+    known = {
+        path.as_posix()
+        for top in ("anyinit", "shims", "tests", "experiments")
+        for path in (ROOT / top).rglob("*.py")
+    }
+    named = re.findall(r"`([\w/]+\.py)`", text)
+    assert len(named) > 40
+    assert [name for name in named if not any(path.endswith(f"/{name}") for path in known)] == []
+
+
 if __name__ == "__main__":
+    # As conftest.py has them, before a page imports JAX.
     os.environ.setdefault("KERAS_BACKEND", "jax")
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
     pages = [pathlib.Path(argument).resolve() for argument in sys.argv[1:]]
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)

@@ -43,13 +43,22 @@ def test_version_is_that_of_the_distribution() -> None:
 
 
 @pytest.mark.slow
-def test_user_file_is_clean_under_strict_mypy(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("mypy", "--strict", "user_file.py"),
+        ("pyright", "--pythonpath", sys.executable, "--project", "."),
+    ],
+    ids=lambda command: command[0],
+)
+def test_user_file_is_clean_in_strict_mode(
+    command: tuple[str, ...], tmp_path: pathlib.Path
+) -> None:
     """From outside the checkout, so that the installed package's types are what is read."""
+    pytest.importorskip(command[0], reason=f"{command[0]} is not installed")
     (tmp_path / "user_file.py").write_text((HERE / "user_file.py").read_text())
+    (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}')
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "user_file.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
+        [sys.executable, "-m", *command], cwd=tmp_path, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
