@@ -132,12 +132,14 @@ def _findings(model: Model, sites: Sites, solution: Solution) -> list[Finding]:
     ]
     for value in sites.norm_branches:
         node = graph.nodes[graph.producers[value]]
-        found.append(Finding(Kind.NORM_GAIN_BRANCH, node.primitive, node.where))
+        found.append(Finding(Kind.NORM_GAIN_BRANCH, node.where or node.primitive))
     for use in sites.uses.scaled:
         if use.signal is not None and model.traits[use.signal].role is Role.OPAQUE:
             node = graph.nodes[use.node]
             found.append(Finding(Kind.OPAQUE_SIGNAL, node.primitive, node.where))
-    found += [Finding(Kind.RECURRENT, model.parameters[leaf].name) for leaf, _ in solution.limited]
+    for source in solution.limited:
+        node = graph.nodes[solution.deciding[source][-1].use.node]
+        found.append(Finding(Kind.RECURRENT, model.parameters[source[0]].name, node.where))
     for use in sites.uses.scaled:
         if use.power > 1:
             paths = [model.parameters[leaf].name for leaf, _ in use.sources]

@@ -35,8 +35,8 @@ class Kind(enum.Enum):
         "its output is assumed to keep the second moment of its input."
     )
     NORM_GAIN_BRANCH = (
-        "The residual branch ending at {subject} ends in a normalization, so its share of the "
-        "stream is set by the norm's gain and cannot be set by a weight."
+        "A residual branch ends in a normalization ({subject}), so its share of the stream is set "
+        "by the norm's gain and cannot be set by a weight."
     )
     OPAQUE_SIGNAL = (
         "An integer input is used as a number by {subject}: it is assumed to have second moment 1."

@@ -17,7 +17,8 @@ from anyinit._variables import plan_of
 
 REST = "rest"
 
-_SAME = 1e-6
+# Rates that differ by less are the same: dropout leaves as much in a constant factor.
+SAME_RATE = 1e-3
 
 
 def optax_labels(params: Any, *, plan: Plan | None = None) -> Any:
@@ -109,7 +110,7 @@ def optax_partition(
 
 def _labels(plan: Plan) -> tuple[dict[str, str], dict[str, float]]:
     """The label of each weight whose m is not 1, and the m of each label."""
-    weights = [row for row in plan.weights if not math.isclose(row.m, 1.0, rel_tol=_SAME)]
+    weights = [row for row in plan.weights if not math.isclose(row.m, 1.0, rel_tol=SAME_RATE)]
     tables = [row for row in weights if row.is_tied]
     others = [row for row in weights if not row.is_tied]
     labels: dict[str, str] = {}
@@ -128,7 +129,7 @@ def _grouped(rows: Iterable[WeightPlan]) -> list[list[WeightPlan]]:
     # By path among equals: the labels must not depend on the order of the plan's rows.
     for row in sorted(rows, key=lambda row: (-math.prod(row.shape), row.path)):
         for group in groups:
-            if math.isclose(row.m, group[0].m, rel_tol=_SAME):
+            if math.isclose(row.m, group[0].m, rel_tol=SAME_RATE):
                 group.append(row)
                 break
         else:

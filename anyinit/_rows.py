@@ -9,6 +9,7 @@ import numpy as np
 
 from anyinit._events import Acts
 from anyinit._findings import Reason
+from anyinit._partition import SAME_RATE
 from anyinit._plan import WeightPlan
 from anyinit._signal import mean_and_variance
 from anyinit._sites import Sites
@@ -34,7 +35,7 @@ def weight_rows(model: Model, sites: Sites, solution: Solution) -> list[WeightPl
         entering = solution.record.asked.get(first.use.value, (1.0, 1.0))[0]
         factors = [abs(site.factor) for site in found if site.factor]
         factor = math.exp(sum(map(math.log, factors)) / len(factors))
-        factor = 1.0 if math.isclose(factor, 1.0, rel_tol=1e-6) else factor
+        factor = 1.0 if math.isclose(factor, 1.0, rel_tol=SAME_RATE) else factor
         on_input = first.on_input if first.counted else 1.0
         scales = tuple(solution.sigma[source] for source in sources)
         stacked = sources[0][1] is not None

@@ -306,7 +306,7 @@ def _check_module(model: Any) -> None:
         kind = model if isinstance(model, type) else type(model)
         roots = {base.__module__.partition(".")[0] for base in kind.__mro__}
         for root, name in (("keras", "keras"), ("torch", "torch"), ("flax", "nnx")):
-            if root in roots:
+            if root in roots and not issubclass(kind, nn.Module):
                 hint += f" For such a model use anyinit.{name}."
                 break
         raise TypeError(f"Expected an instance of flax.linen.Module, got {got}{hint}")

@@ -83,7 +83,7 @@ def test_equal_layers_are_collapsed() -> None:
     assert len(text.splitlines()) < 25
     assert len([line for line in text.splitlines() if line.startswith("h_{0…11}")]) == 4
     assert "h_{0…11}/ln_1/scale, h_{0…11}/Dense_0/bias" in text
-    assert text.count("The residual branch ending at h_{0…11}/post/scale") == 1
+    assert text.count("A residual branch ends in a normalization (h_{0…11}/post/scale)") == 1
     assert len(plan.to_dict()["weights"]) == 48
 
 

@@ -186,3 +186,45 @@ def test_rates_that_are_none(lr: Any) -> None:
     model, plan = scaled()
     with pytest.raises(ValueError, match="learning rate"):
         anyinit.torch.param_groups(model, plan, lr=lr)
+
+
+@pytest.fixture
+def mesh() -> Any:
+    distributed = torch.distributed
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    yield distributed.init_device_mesh("cpu", (1,))
+    distributed.destroy_process_group()
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_groups_of_a_model_that_was_wrapped_afterwards(mesh: Any) -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    model, plan = scaled()
+    fully_shard(model, mesh=mesh)
+    groups = anyinit.torch.param_groups(model, plan, lr=1e-3)
+    assert {id(p) for group in groups for p in group["params"]} == {
+        id(p) for p in model.parameters()
+    }
+    (table,) = [group for group in groups if group["params"][0] is model.E]
+    assert table["lr"] == pytest.approx(1e-3 * math.sqrt(D))
+    optimizer = torch.optim.AdamW(groups)
+    model(idx()).sum().backward()
+    optimizer.step()
+
+
+def test_dropout_makes_no_rate_of_its_own() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(models.VOCAB, D)
+            self.drop = nn.Dropout(0.1)
+            self.norm, self.head = nn.LayerNorm(D), nn.Linear(D, models.VOCAB)
+
+        def forward(self, x: Any) -> Any:
+            return self.head(self.norm(self.drop(self.table(x))))
+
+    model = Model()
+    plan = anyinit.torch.init_(model, idx())
+    assert [row.m for row in plan.weights] == [1.0, 1.0]
+    assert len(anyinit.torch.param_groups(model, plan)) == 1

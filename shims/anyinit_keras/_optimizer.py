@@ -9,12 +9,11 @@ from typing import Any
 
 import keras
 
+from anyinit._partition import SAME_RATE
 from anyinit._plan import Plan
 from anyinit_keras._checks import check_model
 from anyinit_keras._names import named_variables
 from anyinit_keras._rates import check_rate, times
-
-_SAME = 1e-6
 
 
 def optimizer(
@@ -71,11 +70,11 @@ def optimizer(
     multipliers = {
         row.path: row.m
         for row in sorted(plan.weights, key=lambda row: (-math.prod(row.shape), row.path))
-        if not math.isclose(row.m, 1.0, rel_tol=_SAME)
+        if not math.isclose(row.m, 1.0, rel_tol=SAME_RATE)
     }
     groups: dict[float, list[str]] = {}
     for path, m in multipliers.items():
-        same = next((known for known in groups if math.isclose(known, m, rel_tol=_SAME)), m)
+        same = next((known for known in groups if math.isclose(known, m, rel_tol=SAME_RATE)), m)
         groups.setdefault(same, []).append(path)
     if groups and hyperparameters.get("global_clipnorm") is not None:
         raise ValueError(
@@ -137,7 +136,7 @@ def _check_paths(
         taken = {name: v.path for name, v in named.items() if re.fullmatch(key, v.path)}
         taken = {name: path for name, path in taken.items() if named[name].trainable}
         rates = {name: multipliers.get(name, 1.0) for name in taken}
-        other = [name for name in rates if not math.isclose(rates[name], m, rel_tol=_SAME)]
+        other = [name for name in rates if not math.isclose(rates[name], m, rel_tol=SAME_RATE)]
         if other:
             raise ValueError(
                 f"Two variables have the path {taken[other[0]]}, but need different learning "

@@ -7,11 +7,10 @@ from typing import Any
 
 import torch
 
+from anyinit._partition import SAME_RATE
 from anyinit._plan import Plan
 from anyinit_torch._identity import replaced
 from anyinit_torch._storages import Leaf, find_leaves
-
-_SAME = 1e-6
 
 REST = "rest"
 
@@ -78,14 +77,14 @@ def _labels(plan: Plan) -> tuple[dict[str, str], dict[str, float]]:
     """The label of each weight whose m is not 1, and the m of each label."""
     labels: dict[str, str] = {}
     multipliers = {REST: 1.0}
-    rows = [row for row in plan.weights if not math.isclose(row.m, 1.0, rel_tol=_SAME)]
+    rows = [row for row in plan.weights if not math.isclose(row.m, 1.0, rel_tol=SAME_RATE)]
     for stem, tied in (("table", True), ("scaled", False)):
         found: list[float] = []
         # By path among equals: the labels must not depend on the order of the plan's rows.
         for row in sorted(rows, key=lambda row: (-math.prod(row.shape), row.path)):
             if row.is_tied is not tied:
                 continue
-            known = [m for m in found if math.isclose(m, row.m, rel_tol=_SAME)]
+            known = [m for m in found if math.isclose(m, row.m, rel_tol=SAME_RATE)]
             if not known:
                 found.append(row.m)
             number = found.index(known[0] if known else row.m) + 1

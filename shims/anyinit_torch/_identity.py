@@ -40,5 +40,10 @@ def replaced(model: torch.nn.Module, plan: Plan) -> list[str]:
     return [
         name
         for name, parameter in model.named_parameters()
-        if name in known[1] and known[1][name]() is not parameter
+        if name in known[1] and known[1][name]() is not parameter and not _is_sharded(parameter)
     ]
+
+
+def _is_sharded(parameter: torch.Tensor) -> bool:
+    """Whether a parameter is a shard of what it was: wrapping comes after initializing."""
+    return hasattr(parameter, "device_mesh")

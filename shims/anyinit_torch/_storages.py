@@ -72,10 +72,11 @@ def named_tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 def _storage_key(tensor: torch.Tensor) -> object:
     try:
         storage = tensor.untyped_storage()
+        # Meta tensors have no address; their storage objects are told apart instead.
+        return storage.data_ptr() or storage._cdata
     except (NotImplementedError, RuntimeError):
+        # A sharded tensor has no storage of its own.
         return id(tensor)
-    # Meta tensors have no address; their storage objects are told apart instead.
-    return storage.data_ptr() or storage._cdata
 
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
