@@ -81,10 +81,11 @@ def classify(graph: Graph, arguments: Mapping[int, Argument]) -> Traits:
 def _make_exact(
     graph: Graph, known: dict[int, np.ndarray], arrays: Mapping[int, np.ndarray], node: Node
 ) -> None:
-    """Evaluate a number that is picked out of a known array, or summed over it."""
+    """Evaluate what is picked out of a known array, or a number that is summed over it."""
     uneven = any(known[value].ndim > 0 for value in node.inputs)
+    part = node.primitive in ("slice", "split") and len(graph.shapes[node.inputs[0]]) == 1
     for value in node.outputs:
-        if uneven and graph.size(value) == 1:
+        if uneven and (part or graph.size(value) == 1):
             exact = exact_value(graph, arrays, value)
             if exact is not None:
                 known[value] = from_array(exact)

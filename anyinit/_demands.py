@@ -12,6 +12,7 @@ import numpy as np
 from anyinit._graph import Graph
 from anyinit._propagate import Record
 from anyinit._repeated import recurrent_limits
+from anyinit._secant import Move
 from anyinit._sites import Site, Sites
 from anyinit._targets import arrival_of, deciding_sites, is_tied, wanted
 from anyinit._traits import Source
@@ -43,10 +44,17 @@ class Problem:
 
 @dataclasses.dataclass(frozen=True)
 class Iterate:
-    """The numbers that passes change: scales of the sources, shares of the products."""
+    """The numbers that passes change.
+
+    Arguments:
+        sigma: scales of the sources.
+        shares: shares of the products of two signals.
+        moves: the last moves of the scales of sources that have several uses.
+    """
 
     sigma: dict[Source, float]
     shares: dict[int, float]
+    moves: dict[Source, Move]
 
 
 def problem_of(

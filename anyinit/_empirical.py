@@ -17,6 +17,7 @@ from anyinit._pass import Seen, Walk, mean_and_moment, moment
 from anyinit._places import Places, find_places
 from anyinit._plan import MeasuredMoment, Plan, WeightPlan
 from anyinit._propagate import NonFiniteError
+from anyinit._secant import Move, next_move
 from anyinit._traits import Source
 from anyinit._watched import watched
 
@@ -44,6 +45,7 @@ def measured_plan(analysis: Analysis, leaves: Sequence[Any], arrays: Sequence[An
     analysis = dataclasses.replace(analysis, plan=plan)
     program = compiled_pass(analysis, places, leaves, arrays)
     factors: dict[Source, float] = dict.fromkeys(places.shared, 1.0)
+    moves: dict[Source, Move] = {}
     unsettled = None
     for count in range(_PASSES):
         scales = np.asarray([factors[source] for source in places.shared], np.float32)
@@ -55,7 +57,9 @@ def measured_plan(analysis: Analysis, leaves: Sequence[Any], arrays: Sequence[An
         if unsettled is None or count == _PASSES - 1:
             break
         damping = 1.0 if count < _UNDAMPED else 0.5
-        factors = {source: factors[source] * step**damping for source, step in asked.items()}
+        for source, step in asked.items():
+            moves[source] = next_move(math.log(step), moves.get(source), damping)
+            factors[source] *= math.exp(moves[source].step)
     return _plan(analysis, places, seen, factors, unsettled)
 
 
@@ -197,7 +201,7 @@ def _entering(analysis: Analysis, places: Places, seen: Seen) -> dict[int, float
     """For each parameter, the second moment of what its first deciding use is multiplied with."""
     found = {}
     for source, sites in analysis.solution.deciding.items():
-        first = sites[0]
+        first = sites[-1]
         if first.use.node in seen.entering and source[1] in (None, 0):
             on_input = first.on_input if first.counted else 1.0
             found[source[0]] = float(seen.entering[first.use.node]) / (on_input**2 or 1.0)

@@ -1,7 +1,8 @@
 """Parameters that exist already: drawn or constant, read off their values.
 
-A leaf is constant when all its entries are equal. Of a drawn one a few thousand entries are
-looked at, never the whole: it may be sharded over many devices.
+A leaf is constant when all its entries are equal, and a vector also when it has but a few different
+ones: the bias of fused gates is 1 for one gate and 0 for the others. Of a drawn leaf a few thousand
+entries are looked at, never the whole: it may be sharded over many devices.
 """
 
 from __future__ import annotations
@@ -15,12 +16,17 @@ import numpy as np
 
 from anyinit._signal import SAMPLES, from_array
 
+# As many different numbers as a vector of constants may have.
+_FEW = 4
+
 
 def is_constant(leaf: Any) -> bool:
-    """Whether all entries of an array are equal.
+    """Whether an array is made of one number, or a vector of a few.
 
     >>> is_constant(jnp.zeros((2, 3))), is_constant(jnp.arange(3.0))
     (True, False)
+    >>> is_constant(jnp.concatenate([jnp.zeros(16), jnp.ones(16)]))
+    True
 
     Arguments:
         leaf: array of any shape and dtype.
@@ -28,7 +34,17 @@ def is_constant(leaf: Any) -> bool:
     part = np.asarray(_part(leaf))
     if part.size <= 1 or bool((part == part.flat[0]).all()):
         return leaf.size <= part.size or bool(jnp.all(leaf == part.flat[0]))
-    return False
+    few = leaf.ndim == 1 and leaf.size <= SAMPLES
+    return few and len(np.unique(part)) <= min(_FEW, leaf.size // _FEW)
+
+
+def array_of(leaf: Any) -> np.ndarray | None:
+    """All numbers of a vector that is not too long; ``None`` for anything else.
+
+    Arguments:
+        leaf: array of any shape and dtype.
+    """
+    return np.asarray(leaf) if leaf.ndim == 1 and leaf.size <= SAMPLES else None
 
 
 def samples_of(leaf: Any) -> np.ndarray:

@@ -18,6 +18,7 @@ from jax.extend import core as jex_core
 from anyinit._counters import counted
 from anyinit._graph import Builder, CappedLoop, Graph, finish
 from anyinit._interleave import lay_side_by_side
+from anyinit._parts import split_before_adding
 from anyinit._quotients import find_averages
 from anyinit._rewrite import rewrite
 from anyinit._source import is_library_call, source_line
@@ -45,6 +46,7 @@ def flatten(closed_jaxpr: Any, parameters: Sequence[bool]) -> Graph:
     outputs = _inline(builder, closed_jaxpr.jaxpr, closed_jaxpr.consts, inputs)
     separate_items(builder, [v for v, own in zip(inputs, parameters, strict=True) if own])
     lay_side_by_side(builder)
+    split_before_adding(builder)
     find_averages(builder, frozenset(inputs))
     outputs = rewrite(builder, inputs, outputs)
     return finish(builder, inputs, outputs)

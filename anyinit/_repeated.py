@@ -22,6 +22,9 @@ from anyinit._uses import Meeting, Use
 # Earlier uses that a product is correlated with.
 _REMEMBERED = 4
 
+# Fewer uses of a weight in a row are no loop over time.
+_LEAST_STEPS = 3
+
 # Keeps nearly equal signals solvable.
 _RIDGE = 1e-6
 
@@ -67,35 +70,57 @@ def recurrent_limits(
 ) -> Mapping[Source, float]:
     """The largest scale, 1/√fan_in, of each weight that feeds back into itself in a loop.
 
+    The loop is one that was written out, or a Python loop over time: a weight whose product enters
+    its own next input, while at every step another shared weight brings in something new. (A block
+    that is called several times on its own output takes in nothing new: it is no recurrence.)
+
     Arguments:
         graph: the flattened model.
         repeated: identities of the weights that are used several times.
         uses: all uses of weights.
     """
-    limits: dict[Source, float] = {}
-    first: dict[int, Use] = {}
+    steps: dict[int, list[Use]] = {}
     for use in uses:
-        identity = repeated.get(use.node)
-        if identity is None:
+        if use.node in repeated:
+            steps.setdefault(repeated[use.node], []).append(use)
+    limits: dict[Source, float] = {}
+    for own in steps.values():
+        if len(own) < 2:
             continue
-        before = first.setdefault(identity, use)
-        looped = not graph.nodes[before.node].last_step
-        if before is not use and looped and _reaches(graph, before.value, use):
-            limits.update(dict.fromkeys(use.sources, use.fan**-0.5))
+        looped = not graph.nodes[own[0].node].last_step
+        after = _reached(graph, own[0].value, own[-1].node)
+        fed_back = own[-1].signal in after
+        if fed_back and (looped or _takes_in(graph, own, list(steps.values()))):
+            limits.update(dict.fromkeys(own[-1].sources, own[-1].fan ** -0.5))
     return limits
 
 
-def _reaches(graph: Graph, value: int, use: Use) -> bool:
-    """Whether a value enters a later use's signal."""
+def _takes_in(graph: Graph, own: Sequence[Use], all_steps: Sequence[Sequence[Use]]) -> bool:
+    """Whether a shared weight brings something new into each step of a Python loop over time."""
+    if len(own) < _LEAST_STEPS:
+        return False
+    second, third = own[1], own[2]
+    before = _reached(graph, own[0].value, third.node)
+    if second.signal not in before:
+        return False
+    for other in all_steps:
+        inside = [use for use in other if own[0].node < use.node < third.node]
+        new = [use for use in inside if use.signal not in before]
+        if any(third.signal in _reached(graph, use.value, third.node) for use in new):
+            return True
+    return False
+
+
+def _reached(graph: Graph, value: int, last: int) -> set[int]:
+    """Every value that is computed from one, up to a node."""
     pending, seen = [value], {value}
     while pending:
         for index in graph.consumers[pending.pop()]:
-            if index >= use.node:
-                continue
-            fresh = set(graph.nodes[index].outputs) - seen
-            seen |= fresh
-            pending += fresh
-    return use.signal in seen
+            if index < last:
+                fresh = set(graph.nodes[index].outputs) - seen
+                seen |= fresh
+                pending += fresh
+    return seen
 
 
 def in_step(memory: Memory, identity: int, entering: np.ndarray, product: np.ndarray) -> np.ndarray:

@@ -31,7 +31,8 @@ def weight_rows(model: Model, sites: Sites, solution: Solution) -> list[WeightPl
         parameter = model.parameters[leaf]
         sources.sort(key=lambda source: -1 if source[1] is None else source[1])
         found = [site for source in sources for site in solution.deciding[source]]
-        first = found[0]
+        # Of a weight that is used step after step the settled step counts.
+        first = solution.deciding[sources[0]][-1]
         entering = solution.record.asked.get(first.use.value, (1.0, 1.0))[0]
         factors = [abs(site.factor) for site in found if site.factor]
         factor = math.exp(sum(map(math.log, factors)) / len(factors))

@@ -13,6 +13,7 @@ from anyinit._graph import Graph
 from anyinit._positions import find_pools
 from anyinit._propagate import Record, propagate
 from anyinit._repeated import repeated_uses
+from anyinit._secant import Move, next_move
 from anyinit._shares import update_shares
 from anyinit._sites import Site, Sites
 from anyinit._targets import wanted
@@ -68,7 +69,7 @@ def solve(
     """
     repeated = repeated_uses(graph, traits, sites.uses.scaled)
     problem = problem_of(graph, sites, drawn, repeated)
-    iterate = Iterate({}, {})
+    iterate = Iterate({}, {}, {})
     uses = {use.node: use for use in sites.uses.scaled}
     recorded = {s.value for s in sites.sites} | {
         s.product for s in sites.sites if s.product is not None
@@ -140,11 +141,13 @@ def _rescale_shared(problem: Problem, iterate: Iterate, record: Record, damping:
             if ratio is not None:
                 logs.append(math.log(ratio) / site.use.power)
         if logs:
-            step = damping * sum(logs) / len(logs)
+            move = next_move(sum(logs) / len(logs), iterate.moves.get(source), damping)
             limit = problem.limits.get(source, math.inf)
-            scale = min(iterate.sigma[source] * math.exp(step), limit)
-            change = max(change, abs(math.log(scale / iterate.sigma[source])))
+            scale = min(iterate.sigma[source] * math.exp(move.step), limit)
+            done = math.log(scale / iterate.sigma[source])
+            change = max(change, abs(done))
             iterate.sigma[source] = scale
+            iterate.moves[source] = Move(done, move.asked)
     return change
 
 

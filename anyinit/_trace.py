@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from anyinit._classify import classify
+from anyinit._exact import exact_value
 from anyinit._flatten import flatten
 from anyinit._graph import Graph
 from anyinit._propagate import propagate
-from anyinit._signal import normal_quantiles, reshuffle
+from anyinit._signal import from_array, normal_quantiles, reshuffle
 from anyinit._traits import Argument, Role, Traits
 
 
@@ -30,6 +31,7 @@ class Parameter:
         drawn: whether it is random.
         samples: its numbers (constant), or samples of how it is drawn, where known.
         aliases: other names of the same storage.
+        array: all numbers of a constant of one axis, where they differ.
     """
 
     name: str
@@ -39,6 +41,22 @@ class Parameter:
     drawn: bool
     samples: np.ndarray | None
     aliases: tuple[str, ...] = ()
+    array: np.ndarray | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Initial:
+    """How a leaf is made.
+
+    Arguments:
+        drawn: whether it is random.
+        samples: its numbers (constant), or samples of how it is drawn, where known.
+        array: all numbers of a constant of one axis, where they differ.
+    """
+
+    drawn: bool
+    samples: np.ndarray | None
+    array: np.ndarray | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,8 +88,8 @@ def abstract(leaf: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)  # type: ignore[no-untyped-call]
 
 
-def initial_samples(initialize: Callable[..., Any], keys: Any, arrays: Any) -> list[Any]:
-    """How the leaves of an initializer's result are made: (drawn, samples) a leaf.
+def initial_samples(initialize: Callable[..., Any], keys: Any, arrays: Any) -> list[Initial]:
+    """How the leaves of an initializer's result are made.
 
     A leaf that depends on no random key is constant. Nothing is evaluated but the samples.
     """
@@ -95,13 +113,15 @@ def initial_samples(initialize: Callable[..., Any], keys: Any, arrays: Any) -> l
             graph, traits, signals, {}, {}, {}, lambda *_: 1.0, frozenset(), frozenset(moving)
         )
         samples.update(record.samples)
-    return [
-        (
-            traits[value].role is not Role.KNOWN and traits[value].role is not Role.OPAQUE,
-            samples.get(value),
-        )
-        for value in graph.outputs
-    ]
+    found = []
+    for value in graph.outputs:
+        role, numbers, array = traits[value].role, samples.get(value), None
+        if role is Role.KNOWN and len(graph.shapes[value]) == 1 and numbers is not None:
+            array = exact_value(graph, {}, value) if numbers.ndim else None
+        if array is not None:
+            numbers = from_array(array)
+        found.append(Initial(role not in (Role.KNOWN, Role.OPAQUE), numbers, array))
+    return found
 
 
 def _role_of(dtype: Any) -> Role:
@@ -162,4 +182,4 @@ def _parameter_argument(graph: Graph, value: int, parameter: Parameter) -> Argum
     if samples.dtype.kind == "f":
         samples = samples.astype(np.float64)
     gain = parameter.collection == "params" and graph.size(value) > 1
-    return Argument(Role.KNOWN, samples, gain)
+    return Argument(Role.KNOWN, samples, gain, parameter.array)

@@ -256,8 +256,16 @@ def _traced(
     made = initial_samples(initialize, keys, arrays)
     named, treedef = named_leaves(shapes)
     parameters = [
-        Parameter(leaf.name, leaf.collection, leaf.value.shape, leaf.value.dtype, drawn, samples)
-        for leaf, (drawn, samples) in zip(named, made, strict=True)
+        Parameter(
+            leaf.name,
+            leaf.collection,
+            leaf.value.shape,
+            leaf.value.dtype,
+            initial.drawn,
+            initial.samples,
+            array=initial.array,
+        )
+        for leaf, initial in zip(named, made, strict=True)
     ]
     chosen = selection([p.name for p in parameters if p.drawn], only, skip)
     if not any(p.drawn for p in parameters):

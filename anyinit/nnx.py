@@ -8,20 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 from flax import nnx
 
 from anyinit._analysis import Analysis, examine
 from anyinit._arguments import check_batch, check_inputs, check_mode, check_moment, selection
 from anyinit._check import Check
 from anyinit._empirical import measured_plan
-from anyinit._existing import is_constant, samples_of
+from anyinit._existing import array_of, is_constant, samples_of
 from anyinit._findings import Reason
 from anyinit._match import check_parameters
 from anyinit._measure import measured_check
 from anyinit._paths import Leaf, named_leaves
 from anyinit._plan import LeftAlone, Plan
-from anyinit._trace import Parameter, abstract, initial_samples, is_array, trace
+from anyinit._trace import Initial, Parameter, abstract, initial_samples, is_array, trace
 
 Make = Callable[[nnx.Rngs], nnx.Module]
 Patterns = str | Sequence[str] | None
@@ -220,15 +219,16 @@ def _traced(
             random.append(position)
             continue
         collection = "params" if issubclass(kind, nnx.Param) else kind.__name__
-        drawn, samples = made(position)
+        initial = made(position)
         parameters.append(
             Parameter(
                 leaf.name,
                 collection,
                 tuple(leaf.value.shape),
                 leaf.value.dtype,
-                drawn and collection == "params",
-                samples,
+                initial.drawn and collection == "params",
+                initial.samples,
+                array=initial.array,
             )
         )
     names = [p.name for p in parameters if p.drawn]
@@ -280,10 +280,10 @@ def _split(model: nnx.Module | Make) -> tuple[Any, Any, list[type[nnx.Variable[A
     return structure, state, kinds
 
 
-def _read(named: Sequence[Leaf]) -> Callable[[int], tuple[bool, np.ndarray | None]]:
+def _read(named: Sequence[Leaf]) -> Callable[[int], Initial]:
     """How the leaves of a module that exists are made, read off their values."""
 
-    def made(position: int) -> tuple[bool, np.ndarray | None]:
+    def made(position: int) -> Initial:
         leaf = named[position]
         if isinstance(leaf.value, (jax.core.Tracer, jax.ShapeDtypeStruct)):
             raise TypeError(
@@ -293,13 +293,14 @@ def _read(named: Sequence[Leaf]) -> Callable[[int], tuple[bool, np.ndarray | Non
                 "nnx.update(model, plan.rescale(nnx.state(model)))."
             )
         if not jax.numpy.issubdtype(leaf.value.dtype, jax.numpy.floating):
-            return False, None
-        return not is_constant(leaf.value), samples_of(leaf.value)
+            return Initial(False, None)
+        drawn = not is_constant(leaf.value)
+        return Initial(drawn, samples_of(leaf.value), None if drawn else array_of(leaf.value))
 
     return made
 
 
-def _drawn(make: Make) -> Callable[[int], tuple[bool, np.ndarray | None]]:
+def _drawn(make: Make) -> Callable[[int], Initial]:
     """How the leaves of a module that a function makes are made, read off its computation."""
 
     def initialize(keys: Any, _: Any) -> list[Any]:

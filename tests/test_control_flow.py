@@ -334,3 +334,38 @@ def test_integer_output_is_a_finding_or_an_error() -> None:
         assert "float" in str(error)
     else:
         assert plan.findings
+
+
+def test_a_python_loop_over_time_limits_the_recurrent_weight() -> None:
+    def body(net: nn.Module, x: jax.Array) -> jax.Array:
+        cell, steps = nn.LSTMCell(D), []
+        carry = cell.initialize_carry(jax.random.key(0), x[:, 0].shape)
+        for step in range(x.shape[1]):
+            carry, h = cell(carry, x[:, step])
+            steps.append(h)
+        return head(jnp.stack(steps, axis=1))
+
+    found = measured(Net(body), lambda seed: (normal(seed, (32, 16, D)),))
+    limited = {finding.subject for finding in found.plan.findings if "feeds back" in finding.message}
+    assert limited == {f"LSTMCell_0/h{gate}/kernel" for gate in "ifgo"}
+    row = rows(found.plan)["LSTMCell_0/hf/kernel"]
+    assert row.sigma == pytest.approx(D**-0.5)
+    assert row.target == 0.5
+    assert found.outputs[0] == pytest.approx(1, abs=0.2)
+
+
+@pytest.mark.parametrize("uses", [3, 6, 12])
+def test_a_layer_applied_again_and_again_settles(uses: int) -> None:
+    """What is asked for answers `uses`-fold to a change: plain iteration would diverge."""
+
+    def body(net: nn.Module, x: jax.Array) -> jax.Array:
+        layer = nn.Dense(D, use_bias=False, name="layer")
+        for _ in range(uses):
+            x = nn.relu(layer(x))
+        return head(x)
+
+    plan = anyinit.flax.plan(Net(body), *vectors(0))
+    assert not any("settle" in finding.message for finding in plan.findings)
+    assert not any("feeds back" in finding.message for finding in plan.findings)
+    expected = (2 * (uses - 1) / uses / D + 1 / uses / D) ** 0.5
+    assert rows(plan)["layer/kernel"].sigma == pytest.approx(expected, rel=0.15)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import keras
 
 from anyinit._analysis import Analysis, examine
-from anyinit._existing import is_constant, samples_of
+from anyinit._existing import array_of, is_constant, samples_of
 from anyinit._plan import Plan
 from anyinit._rescale import scale_to
 from anyinit._trace import Parameter, abstract, trace
@@ -34,7 +34,8 @@ def describe(name: str, variable: keras.Variable) -> Parameter:
     if not jnp.issubdtype(value.dtype, jnp.floating):
         return Parameter(name, collection, shape, value.dtype, False, None)
     drawn = not state and not is_constant(value)
-    return Parameter(name, collection, shape, value.dtype, drawn, samples_of(value))
+    array = None if drawn else array_of(value)
+    return Parameter(name, collection, shape, value.dtype, drawn, samples_of(value), array=array)
 
 
 @dataclasses.dataclass(frozen=True)
