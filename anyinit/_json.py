@@ -10,6 +10,7 @@ from typing import Any
 from anyinit._findings import Finding, Kind, Reason
 from anyinit._plan import LeftAlone, MeasuredMoment, Plan, PlannedMoment, WeightPlan
 from anyinit._stability import Nonlinearity, Stability
+from anyinit._watched import Place
 
 VERSION = 1
 
