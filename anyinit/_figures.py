@@ -132,6 +132,11 @@ def plan_figure(plan: Plan, check: Check | None) -> Any:
     return figure
 
 
+def _short(path: str) -> str:
+    """A path with its ends, which tell the block and the weight."""
+    return path if len(path) <= 32 else f"{path[:12]}…{path[-19:]}"
+
+
 def _draw(axes: Any, points: list[_Point], color: str, marker: str, label: str) -> None:
     """Predictions as full marks, bounds as triangles; measurements as open ones with errors."""
     large = 11 if marker == "*" else 5
