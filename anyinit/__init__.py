@@ -10,6 +10,7 @@ the weight produces arrives where it is used with the second moment wanted there
 * :class:`Plan` is the result: it prints as a report, and :meth:`Plan.rescale` applies it.
 * ``anyinit.nnx``, ``anyinit.torch`` and ``anyinit.keras`` are the same for Flax nnx, PyTorch and
   Keras; they are imported when they are first used.
+* :func:`coordinate_check` trains several widths for a few steps and compares what moves.
 * :func:`optax_partition` and :func:`optax_labels` give the learning rates that go with it.
 """
 
@@ -21,11 +22,15 @@ from anyinit._check import Check as Check
 from anyinit._check import MeasuredRow as MeasuredRow
 from anyinit._check import UnhealthyError as UnhealthyError
 from anyinit._check import Verdict as Verdict
+from anyinit._coordinates import coordinate_check as coordinate_check
+from anyinit._coordinates_report import Coordinate as Coordinate
+from anyinit._coordinates_report import CoordinateCheck as CoordinateCheck
 from anyinit._findings import Finding as Finding
 from anyinit._partition import optax_labels as optax_labels
 from anyinit._partition import optax_partition as optax_partition
 from anyinit._plan import LeftAlone as LeftAlone
 from anyinit._plan import Plan as Plan
+from anyinit._plan import PlannedMoment as PlannedMoment
 from anyinit._plan import WeightPlan as WeightPlan
 from anyinit._stability import Nonlinearity as Nonlinearity
 from anyinit._stability import Stability as Stability

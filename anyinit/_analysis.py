@@ -15,6 +15,7 @@ from anyinit._graph import CappedLoop
 from anyinit._growth import stability_of
 from anyinit._own_token import with_own_token
 from anyinit._plan import LeftAlone, Plan
+from anyinit._profile import planned_moments
 from anyinit._rows import reason_to_leave, weight_rows
 from anyinit._signal import SAMPLES, mean_and_variance, moment, normal_atom
 from anyinit._sites import Site, Sites, find_sites
@@ -91,7 +92,9 @@ def examine(model: Model, chosen: Callable[[str], bool]) -> Analysis:
         vocabulary,
         stability=stability,
     )
-    return Analysis(model, sites, solution, drawn, plan)
+    analysis = Analysis(model, sites, solution, drawn, plan)
+    plan = dataclasses.replace(plan, moments=planned_moments(analysis))
+    return dataclasses.replace(analysis, plan=plan)
 
 
 def first_readout(model: Model, sites: Sites) -> Site | None:

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from anyinit._findings import Finding, Kind, Reason
-from anyinit._plan import LeftAlone, MeasuredMoment, Plan, WeightPlan
+from anyinit._plan import LeftAlone, MeasuredMoment, Plan, PlannedMoment, WeightPlan
 from anyinit._stability import Nonlinearity, Stability
+from anyinit._watched import Place
 
 VERSION = 1
 
@@ -38,6 +39,9 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
         "measured": {entry.name: entry.moment for entry in plan.measured},
         "expected_loss": _plain(plan.expected_loss),
         "stability": _stability_to_dict(plan.stability),
+        "moments": [
+            _plain(dataclasses.asdict(row) | {"place": row.place.name}) for row in plan.moments
+        ],
     }
 
 
@@ -82,6 +86,10 @@ def plan_from_json(text: str | bytes) -> Plan:
             # Texts of version 1 that were written before plans could be measured lack it.
             measured=tuple(
                 MeasuredMoment(name, moment) for name, moment in data.get("measured", {}).items()
+            ),
+            moments=tuple(
+                PlannedMoment(**{**row, "place": Place[row["place"]]})
+                for row in data.get("moments", ())
             ),
         )
     except KeyError as error:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from anyinit._findings import Finding, Reason
 from anyinit._stability import Stability
+
+if TYPE_CHECKING:
+    from anyinit._check import Check
+    from anyinit._watched import Place
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +90,34 @@ class MeasuredMoment:
     moment: float
 
 
+@dataclasses.dataclass(frozen=True)
+class PlannedMoment:
+    """The second moment that a plan predicts at one place of the model.
+
+    Arguments:
+        path: the weight whose site it is, ``"output"``, or the weights added to a stream.
+        place: what kind of place it is.
+        site: what acts there.
+        where: ``file.py:line`` of it.
+        moment: second moment E[x²].
+        at_most: whether that is an upper bound (fed by an attention average).
+        number: which of the places with this path and place.
+    """
+
+    path: str
+    place: Place
+    site: str
+    where: str
+    moment: float
+    at_most: bool
+    number: int = 0
+
+    @property
+    def name(self) -> str:
+        """What identifies the place, as in ``MeasuredMoment``."""
+        return f"{self.path} | {self.place.name} | {self.number}"
+
+
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Plan:
     """The planned scale of every weight, hashable and comparable.
@@ -105,6 +137,7 @@ class Plan:
         stability: how an error in the signal's scale grows over depth; ``None`` for a network
             without a nonlinearity.
         measured: with ``mode="empirical"``, what was measured at each place of the model.
+        moments: what the analysis predicts at each place, in the order of computation.
     """
 
     weights: tuple[WeightPlan, ...]
@@ -114,6 +147,7 @@ class Plan:
     vocabulary: int | None = None
     stability: Stability | None = None
     measured: tuple[MeasuredMoment, ...] = ()
+    moments: tuple[PlannedMoment, ...] = ()
 
     # The methods below import where they are called: those modules need the classes above.
 
@@ -150,8 +184,8 @@ class Plan:
         """The plan as dictionaries, lists, strings and numbers, complete.
 
         >>> sorted(Plan(weights=()).to_dict())
-        ['expected_loss', 'findings', 'left_alone', 'logits_moment', 'measured', 'stability',
-         'version', 'vocabulary', 'weights']
+        ['expected_loss', 'findings', 'left_alone', 'logits_moment', 'measured', 'moments',
+         'stability', 'version', 'vocabulary', 'weights']
 
         Returns:
             Keys as shown. A weight has the fields of ``WeightPlan``; what was left alone its
@@ -194,6 +228,25 @@ class Plan:
         from anyinit._json import plan_from_json
 
         return plan_from_json(text)
+
+    def plot(self, check: Check | None = None) -> Any:
+        """Draw second moment against depth: streams, their branches, and all other sites.
+
+        >>> figure = Plan(weights=()).plot()
+        >>> figure.savefig("plan.png")  # doctest: +SKIP
+
+        Arguments:
+            check: what ``measure`` returned for the same model, to draw beside the prediction.
+
+        Returns:
+            A ``matplotlib.figure.Figure``, which a notebook shows and ``savefig`` saves.
+
+        Raises:
+            ImportError: matplotlib is not installed.
+        """
+        from anyinit._figures import plan_figure
+
+        return plan_figure(self, check)
 
     @property
     def expected_loss(self) -> float | None:

@@ -74,6 +74,7 @@ def solve(
     recorded = {s.value for s in sites.sites} | {
         s.product for s in sites.sites if s.product is not None
     }
+    recorded |= sites.structure.residuals.keys()
     for loop in graph.capped_loops:
         recorded |= {*loop.before, *loop.after}
     pools = find_pools(graph, traits)

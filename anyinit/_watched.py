@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections import Counter
+from typing import TYPE_CHECKING
 
-from anyinit._analysis import Analysis
 from anyinit._sites import Site
 from anyinit._sums import Residual
+
+if TYPE_CHECKING:
+    from anyinit._analysis import Analysis
 
 
 class Place(enum.Enum):

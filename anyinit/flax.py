@@ -26,6 +26,7 @@ from anyinit._match import check_parameters
 from anyinit._measure import measured_check
 from anyinit._paths import named_leaves
 from anyinit._plan import Plan
+from anyinit._site_values import SiteValues, named_sites, values_at
 from anyinit._trace import Parameter, abstract, initial_samples, is_array, trace
 from anyinit._variables import Variables
 
@@ -188,6 +189,38 @@ def measure(
     check_batch(traced.arrays)
     check_values(leaves)
     return measured_check(traced.analysis, made or traced.analysis.plan, leaves, arrays)
+
+
+def site_values(model: nn.Module, *args: Any, rngs: Any = None, **kwargs: Any) -> SiteValues:
+    """What a linen model computes at the sites of its weights, as a function of its variables.
+
+    >>> import flax.linen as nn, jax, jax.numpy as jnp
+    >>> import anyinit
+    >>> x = jax.random.normal(jax.random.key(1), (4, 32))
+    >>> model = nn.Sequential([nn.Dense(64), nn.relu, nn.Dense(8)])
+    >>> values = anyinit.flax.site_values(model, x)
+    >>> values.names
+    ('layers_0/kernel, nonlinearity', 'output')
+    >>> [value.shape for value in values.of(model.init(jax.random.key(0), x))]
+    [(4, 64), (4, 8)]
+
+    Arguments:
+        model: the module.
+        *args: the model's inputs: a real batch.
+        rngs: names of the model's further random streams.
+        **kwargs: further arguments of the model, and ``method=``, ``mutable=``.
+
+    Returns:
+        The names of the sites, and a function of the variables that can be jitted.
+    """
+    traced = _traced(model, args, kwargs, rngs, None, None, 1.0)
+    check_batch(traced.arrays)
+    sites = named_sites(traced.analysis)
+
+    def of(variables: Any) -> list[jax.Array]:
+        return values_at(traced.analysis, list(sites.values()), *traced.values(variables))
+
+    return SiteValues(tuple(sites), of)
 
 
 @dataclasses.dataclass(frozen=True)
