@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,9 @@ from anyinit._linear import delivered
 from anyinit._places import Excess, Measured, Measurement, Place, Places
 from anyinit._run import reads, run_node
 from anyinit._traits import Source, Traits
-from anyinit._uses import Meeting
+from anyinit._uses import Meeting, Use
+
+Carrier = tuple[Use, Mapping[Source, float]]
 
 # Logits below minus this are what a mask fills in.
 FILL = 1e4
@@ -80,9 +83,6 @@ class Walk:
         self.seen = Seen({}, {}, {}, {}, {}, {}, {})
         self._nodes = {v: node for node in (*graph.unread, *graph.nodes) for v in node.outputs}
         self._open: set[int] = set()
-        for (leaf, item), factor in factors.items():
-            if item is None:
-                values[leaf] = scaled(values[leaf], factor)
 
     def run(self) -> None:
         """Compute every value of the graph."""
@@ -113,24 +113,29 @@ class Walk:
     def _step(self, node: Node) -> None:
         if node.index in self._open:
             raise _InProgress
-        use = self.places.uses.get(node.index) if node.index >= 0 else None
-        if use is not None and use.use.meeting is Meeting.ADDED:
-            table = use.use.weight
-            self.values[table] = self._corrected(use, self.values[table])
+        use, carrier = self.places.uses.get(node.index), self.places.carriers.get(node.index)
+        any_use = use.use if use is not None else carrier[0] if carrier is not None else None
+        added = any_use is not None and any_use.meeting is Meeting.ADDED
+        if any_use is not None and added:
+            table = self._carried(carrier, self.values[any_use.weight])
+            self.values[any_use.weight] = self._corrected(use, table)
         results = run_node(self.graph, node, self.values)
-        if node.primitive == "stack_item":
-            (source, *_) = self.traits[node.outputs[0]].sources or ((-1, None),)
-            if source[1] is not None and source in self.factors:
-                results = [scaled(results[0], self.factors[source])]
-        if use is not None and use.use.meeting is not Meeting.ADDED:
-            results[0] = self._corrected(use, results[0])
+        if any_use is not None and not added:
+            results[0] = self._corrected(use, self._carried(carrier, results[0]))
         excess = self.places.excesses.get(node.outputs[0])
         if excess is not None:
             results[0] = self._reduced(excess, results[0])
         self.values.update(zip(node.outputs, results, strict=True))
 
-    def _corrected(self, use: Measured, product: Any) -> Any:
+    def _carried(self, carrier: Carrier | None, product: Any) -> Any:
+        """A use's product, multiplied by what weights with several uses have been given so far."""
+        factors = [self.factors[s] ** power for s, power in carrier[1].items()] if carrier else []
+        return scaled(product, math.prod(factors)) if factors else product
+
+    def _corrected(self, use: Measured | None, product: Any) -> Any:
         """A use's product, multiplied by what its sites ask for."""
+        if use is None:
+            return product
         node, seen = use.use.node, self.seen
         self._open.add(node)
         signal = use.use.signal

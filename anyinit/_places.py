@@ -104,11 +104,14 @@ class Places:
         uses: by the index of the use's node.
         excesses: by the product's value.
         shared: the deciding sites of each source that has several uses.
+        carriers: all uses of such sources, with the power of each source's scale, by the index of
+            the use's node.
     """
 
     uses: Mapping[int, Measured]
     excesses: Mapping[int, Excess]
     shared: Mapping[Source, tuple[Site, ...]]
+    carriers: Mapping[int, tuple[Use, Mapping[Source, float]]]
 
 
 def find_places(analysis: Analysis) -> Places:
@@ -136,7 +139,13 @@ def find_places(analysis: Analysis) -> Places:
             held = [problem.limits[s] / solution.sigma[s] for s in sources if s in problem.limits]
             uses[use.node] = Measured(use, found, sources, single, min(held, default=None))
             shared.update((s, problem.deciding[s]) for s in sources if s not in problem.single)
-    return Places(uses, excesses, shared)
+    carriers = {}
+    for use in sites.uses.scaled:
+        power = use.power / max(len(use.sources), 1)
+        carried = {source: power for source in use.sources if source in shared}
+        if carried:
+            carriers[use.node] = (use, carried)
+    return Places(uses, excesses, shared, carriers)
 
 
 @dataclasses.dataclass(frozen=True)
