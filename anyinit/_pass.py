@@ -25,9 +25,6 @@ from anyinit._uses import Meeting, Use
 
 Carrier = tuple[Use, Mapping[Source, float]]
 
-# Logits below minus this are what a mask fills in.
-FILL = 1e4
-
 
 @dataclasses.dataclass
 class Seen:
@@ -39,8 +36,8 @@ class Seen:
         steps: by how much each site asks to multiply the weight.
         factors: by how much each use's product was multiplied.
         excess: by how much each product of two signals was multiplied.
+        means: mean of what each use delivers to an output, corrected.
         totals: second moment of each watched value.
-        outputs: mean and second moment of each result.
     """
 
     entering: dict[int, Any]
@@ -48,8 +45,8 @@ class Seen:
     steps: dict[int, list[Any]]
     factors: dict[int, Any]
     excess: dict[int, Any]
+    means: dict[int, Any]
     totals: dict[int, Any]
-    outputs: dict[int, tuple[Any, Any]]
 
 
 jax.tree_util.register_dataclass(Seen)
@@ -83,11 +80,16 @@ class Walk:
         self.seen = Seen({}, {}, {}, {}, {}, {}, {})
         self._nodes = {v: node for node in (*graph.unread, *graph.nodes) for v in node.outputs}
         self._open: set[int] = set()
+        self._known: dict[int, Any] = {}
 
     def run(self) -> None:
         """Compute every value of the graph."""
         for node in self.graph.nodes:
             self._ensure(node.outputs)
+
+    def total(self, value: int) -> Any:
+        """Second moment of a value, as far as it is not the fill of a mask."""
+        return self._known[value] if value in self._known else moment(self.values[value])
 
     def value_of(self, value: int) -> Any:
         """One value, computed with all that it depends on if it is not known yet."""
@@ -147,12 +149,35 @@ class Walk:
         seen.delivered[node] = [found for found, _ in asked]
         seen.steps[node] = [step for _, step in asked]
         if not use.single:
+            self._note(use, product, jnp.float32(1))
             return product
         factor = jnp.exp(jnp.mean(jnp.stack([jnp.log(step) for step in seen.steps[node]])))
         if use.limit is not None:
             factor = jnp.minimum(factor, jnp.float32(use.limit))
         seen.factors[node] = factor
+        self._note(use, product, factor)
         return scaled(product, factor)
+
+    def _note(self, use: Measured, product: Any, factor: Any) -> None:
+        """Keep what is known already of values behind a product.
+
+        Logits are the largest arrays of a model: each look at them that is saved is a copy less.
+        """
+        for measurement, found in zip(
+            use.measurements, self.seen.delivered[use.use.node], strict=True
+        ):
+            site, place = measurement.site, measurement.place
+            moment_ = found * factor * factor
+            if measurement.masked is not None and site.output is not None:
+                before = self._known.get(site.output, 0)
+                self._known[site.output] = before + moment_ * measurement.masked
+            elif not place.way and measurement.output is None:
+                self._known[place.end] = moment_
+            if site.output is not None:
+                arrived = self._arrived(place, use.use.value, product)
+                mean = jnp.mean(jnp.mean(jnp.real(arrived).astype(_wide(arrived)), axis=-1))
+                gain = measurement.masked or 1.0
+                self.seen.means[use.use.node] = mean * factor * jnp.float32(math.sqrt(gain))
 
     def _asked(self, use: Measured, measurement: Measurement, product: Any) -> tuple[Any, Any]:
         start = use.use.value
@@ -170,11 +195,13 @@ class Walk:
 
     def _step_to(self, place: Place, start: int, product: Any) -> tuple[Any, Any]:
         """What is delivered at a place, and the factor on the weight that it asks for."""
-        arrived = delivered(self.graph, place.way, start, place.end, product, self.value_of)
-        found = moment(arrived)
+        found = moment(self._arrived(place, start, product))
         asked = jnp.sqrt(jnp.float32(place.goal) / found.astype(jnp.float32))
         usable = jnp.isfinite(asked) & (found > 0)
         return found, jnp.where(usable, asked, jnp.float32(1))
+
+    def _arrived(self, place: Place, start: int, product: Any) -> Any:
+        return delivered(self.graph, place.way, start, place.end, product, self.value_of)
 
     def _reduced(self, excess: Excess, product: Any) -> Any:
         """A product of two signals, where it exceeds what it may have."""
@@ -188,16 +215,6 @@ def moment(array: Any) -> Any:
     """Second moment of an array, summed row by row so that float32 is enough."""
     squares = jnp.square(jnp.abs(array).astype(_wide(array)))
     return jnp.mean(jnp.mean(squares, axis=-1)) if squares.ndim else squares
-
-
-def mean_and_moment(array: Any) -> tuple[Any, Any]:
-    """Mean and second moment of a signal; the numbers that a mask fills in are left out."""
-    wide = jnp.real(array).astype(jnp.float32)
-    inside = jnp.logical_not(wide <= -FILL)
-    count = jnp.maximum(jnp.sum(jnp.sum(inside, axis=-1, dtype=jnp.float32)), 1)
-    kept = jnp.where(inside, wide, 0)
-    mean = jnp.sum(jnp.sum(kept, axis=-1)) / count
-    return mean, jnp.sum(jnp.sum(jnp.square(kept), axis=-1)) / count
 
 
 def scaled(array: Any, factor: Any) -> Any:

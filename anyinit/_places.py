@@ -51,6 +51,7 @@ class Measurement:
         output: the output that a product with another signal leads on to: it decides.
         at_most: a place behind a gate, whose goal is only not to be exceeded.
         matched: sources of a tied table that the lookup is to match; their scale moves the goal.
+        masked: the gain from the use to the output, where a mask lies between the two.
     """
 
     site: Site
@@ -58,6 +59,7 @@ class Measurement:
     output: Place | None = None
     at_most: Place | None = None
     matched: tuple[Source, ...] = ()
+    masked: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,7 +198,9 @@ class _Finder:
         place = Place((), start, goal)
         if way is not None and landing.path.gain > 0:
             place = Place(way, landing.value, goal * landing.path.gain)
-        return Measurement(site, place, output, at_most, () if matched is None else matched[1])
+        masked = site.path_gain if way is None and landing.value == site.output else None
+        sources = () if matched is None else matched[1]
+        return Measurement(site, place, output, at_most, sources, masked)
 
     def _leads_alone(self, site: Site) -> bool:
         """Whether no weight is behind the other side of a product."""
