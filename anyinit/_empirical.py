@@ -13,7 +13,7 @@ import numpy as np
 from anyinit._analysis import Analysis, first_readout
 from anyinit._compiled import Program, batch_findings, program_of
 from anyinit._findings import Finding, Kind
-from anyinit._pass import Seen, Walk, mean_and_moment, moment
+from anyinit._pass import Seen, Walk
 from anyinit._places import Places, find_places
 from anyinit._plan import MeasuredMoment, Plan, WeightPlan
 from anyinit._propagate import NonFiniteError
@@ -81,9 +81,7 @@ def compiled_pass(
         walk = Walk(model.graph, model.traits, places, values, factors)
         walk.run()
         for value in watched(analysis):
-            walk.seen.totals[value] = moment(walk.values[value])
-        for value in model.outputs:
-            walk.seen.outputs[value] = mean_and_moment(walk.values[value])
+            walk.seen.totals[value] = walk.total(value)
         return walk.seen
 
     return program_of(model.graph, leaves, arrays, one_pass)
@@ -152,9 +150,10 @@ def _plan(
         findings.append(Finding(Kind.UNSETTLED, "model", "", detail))
     logits_moment = plan.logits_moment
     readout = first_readout(analysis.model, analysis.sites)
-    if readout is not None and readout.output in seen.outputs:
-        mean, second = seen.outputs[readout.output]
-        logits_moment = float(second) - float(mean) ** 2
+    if readout is not None and readout.output in seen.totals:
+        # What all columns have in common does not enter the loss.
+        mean = float(seen.means.get(readout.use.node, 0.0))
+        logits_moment = max(float(seen.totals[readout.output]) - mean**2, 0.0)
     return dataclasses.replace(
         plan,
         weights=tuple(rows),

@@ -14,7 +14,7 @@ from anyinit._analysis import Analysis
 from anyinit._check import Check, MeasuredRow
 from anyinit._compiled import batch_findings, program_of
 from anyinit._findings import Finding, Kind
-from anyinit._pass import FILL, Walk
+from anyinit._pass import Walk
 from anyinit._places import Places
 from anyinit._plan import Plan
 from anyinit._predict import predict
@@ -22,6 +22,9 @@ from anyinit._watched import Place, watched
 
 # An input whose second moment is off by more than this factor is worth a finding.
 _INPUT = 1.5
+
+# Logits below minus this are what a mask fills in.
+_FILL = 1e4
 
 
 def measured_check(
@@ -78,7 +81,7 @@ def _statistics(
     outputs = set(analysis.model.outputs)
 
     def measure(known: dict[int, Any], _: Any) -> list[tuple[Any, ...]]:
-        walk = Walk(graph, traits, Places({}, {}, {}), known, {})
+        walk = Walk(graph, traits, Places({}, {}, {}, {}), known, {})
         walk.run()
         return [_of(walk.values[value], value in outputs) for value in values]
 
@@ -93,7 +96,7 @@ def _of(array: Any, is_output: bool) -> tuple[Any, ...]:
     squares = jnp.square(jnp.abs(array).astype(jnp.float32))
     if is_output and not jnp.iscomplexobj(array):
         # What a mask fills in is no logit.
-        inside = jnp.logical_not(array <= -FILL)
+        inside = jnp.logical_not(array <= -_FILL)
         kept = jnp.where(inside, squares, 0)
         count = jnp.sum(jnp.sum(inside, axis=-1, dtype=jnp.float32)) if array.ndim else 1
         squares = kept * (jnp.float32(array.size) / jnp.maximum(count, 1))

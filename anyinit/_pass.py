@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,10 +21,9 @@ from anyinit._linear import delivered
 from anyinit._places import Excess, Measured, Measurement, Place, Places
 from anyinit._run import reads, run_node
 from anyinit._traits import Source, Traits
-from anyinit._uses import Meeting
+from anyinit._uses import Meeting, Use
 
-# Logits below minus this are what a mask fills in.
-FILL = 1e4
+Carrier = tuple[Use, Mapping[Source, float]]
 
 
 @dataclasses.dataclass
@@ -36,8 +36,8 @@ class Seen:
         steps: by how much each site asks to multiply the weight.
         factors: by how much each use's product was multiplied.
         excess: by how much each product of two signals was multiplied.
+        means: mean of what each use delivers to an output, corrected.
         totals: second moment of each watched value.
-        outputs: mean and second moment of each result.
     """
 
     entering: dict[int, Any]
@@ -45,8 +45,8 @@ class Seen:
     steps: dict[int, list[Any]]
     factors: dict[int, Any]
     excess: dict[int, Any]
+    means: dict[int, Any]
     totals: dict[int, Any]
-    outputs: dict[int, tuple[Any, Any]]
 
 
 jax.tree_util.register_dataclass(Seen)
@@ -80,14 +80,16 @@ class Walk:
         self.seen = Seen({}, {}, {}, {}, {}, {}, {})
         self._nodes = {v: node for node in (*graph.unread, *graph.nodes) for v in node.outputs}
         self._open: set[int] = set()
-        for (leaf, item), factor in factors.items():
-            if item is None:
-                values[leaf] = scaled(values[leaf], factor)
+        self._known: dict[int, Any] = {}
 
     def run(self) -> None:
         """Compute every value of the graph."""
         for node in self.graph.nodes:
             self._ensure(node.outputs)
+
+    def total(self, value: int) -> Any:
+        """Second moment of a value, as far as it is not the fill of a mask."""
+        return self._known[value] if value in self._known else moment(self.values[value])
 
     def value_of(self, value: int) -> Any:
         """One value, computed with all that it depends on if it is not known yet."""
@@ -113,24 +115,29 @@ class Walk:
     def _step(self, node: Node) -> None:
         if node.index in self._open:
             raise _InProgress
-        use = self.places.uses.get(node.index) if node.index >= 0 else None
-        if use is not None and use.use.meeting is Meeting.ADDED:
-            table = use.use.weight
-            self.values[table] = self._corrected(use, self.values[table])
+        use, carrier = self.places.uses.get(node.index), self.places.carriers.get(node.index)
+        any_use = use.use if use is not None else carrier[0] if carrier is not None else None
+        added = any_use is not None and any_use.meeting is Meeting.ADDED
+        if any_use is not None and added:
+            table = self._carried(carrier, self.values[any_use.weight])
+            self.values[any_use.weight] = self._corrected(use, table)
         results = run_node(self.graph, node, self.values)
-        if node.primitive == "stack_item":
-            (source, *_) = self.traits[node.outputs[0]].sources or ((-1, None),)
-            if source[1] is not None and source in self.factors:
-                results = [scaled(results[0], self.factors[source])]
-        if use is not None and use.use.meeting is not Meeting.ADDED:
-            results[0] = self._corrected(use, results[0])
+        if any_use is not None and not added:
+            results[0] = self._corrected(use, self._carried(carrier, results[0]))
         excess = self.places.excesses.get(node.outputs[0])
         if excess is not None:
             results[0] = self._reduced(excess, results[0])
         self.values.update(zip(node.outputs, results, strict=True))
 
-    def _corrected(self, use: Measured, product: Any) -> Any:
+    def _carried(self, carrier: Carrier | None, product: Any) -> Any:
+        """A use's product, multiplied by what weights with several uses have been given so far."""
+        factors = [self.factors[s] ** power for s, power in carrier[1].items()] if carrier else []
+        return scaled(product, math.prod(factors)) if factors else product
+
+    def _corrected(self, use: Measured | None, product: Any) -> Any:
         """A use's product, multiplied by what its sites ask for."""
+        if use is None:
+            return product
         node, seen = use.use.node, self.seen
         self._open.add(node)
         signal = use.use.signal
@@ -142,12 +149,35 @@ class Walk:
         seen.delivered[node] = [found for found, _ in asked]
         seen.steps[node] = [step for _, step in asked]
         if not use.single:
+            self._note(use, product, jnp.float32(1))
             return product
         factor = jnp.exp(jnp.mean(jnp.stack([jnp.log(step) for step in seen.steps[node]])))
         if use.limit is not None:
             factor = jnp.minimum(factor, jnp.float32(use.limit))
         seen.factors[node] = factor
+        self._note(use, product, factor)
         return scaled(product, factor)
+
+    def _note(self, use: Measured, product: Any, factor: Any) -> None:
+        """Keep what is known already of values behind a product.
+
+        Logits are the largest arrays of a model: each look at them that is saved is a copy less.
+        """
+        for measurement, found in zip(
+            use.measurements, self.seen.delivered[use.use.node], strict=True
+        ):
+            site, place = measurement.site, measurement.place
+            moment_ = found * factor * factor
+            if measurement.masked is not None and site.output is not None:
+                before = self._known.get(site.output, 0)
+                self._known[site.output] = before + moment_ * measurement.masked
+            elif not place.way and measurement.output is None:
+                self._known[place.end] = moment_
+            if site.output is not None:
+                arrived = self._arrived(place, use.use.value, product)
+                mean = jnp.mean(jnp.mean(jnp.real(arrived).astype(_wide(arrived)), axis=-1))
+                gain = measurement.masked or 1.0
+                self.seen.means[use.use.node] = mean * factor * jnp.float32(math.sqrt(gain))
 
     def _asked(self, use: Measured, measurement: Measurement, product: Any) -> tuple[Any, Any]:
         start = use.use.value
@@ -165,11 +195,13 @@ class Walk:
 
     def _step_to(self, place: Place, start: int, product: Any) -> tuple[Any, Any]:
         """What is delivered at a place, and the factor on the weight that it asks for."""
-        arrived = delivered(self.graph, place.way, start, place.end, product, self.value_of)
-        found = moment(arrived)
+        found = moment(self._arrived(place, start, product))
         asked = jnp.sqrt(jnp.float32(place.goal) / found.astype(jnp.float32))
         usable = jnp.isfinite(asked) & (found > 0)
         return found, jnp.where(usable, asked, jnp.float32(1))
+
+    def _arrived(self, place: Place, start: int, product: Any) -> Any:
+        return delivered(self.graph, place.way, start, place.end, product, self.value_of)
 
     def _reduced(self, excess: Excess, product: Any) -> Any:
         """A product of two signals, where it exceeds what it may have."""
@@ -183,16 +215,6 @@ def moment(array: Any) -> Any:
     """Second moment of an array, summed row by row so that float32 is enough."""
     squares = jnp.square(jnp.abs(array).astype(_wide(array)))
     return jnp.mean(jnp.mean(squares, axis=-1)) if squares.ndim else squares
-
-
-def mean_and_moment(array: Any) -> tuple[Any, Any]:
-    """Mean and second moment of a signal; the numbers that a mask fills in are left out."""
-    wide = jnp.real(array).astype(jnp.float32)
-    inside = jnp.logical_not(wide <= -FILL)
-    count = jnp.maximum(jnp.sum(jnp.sum(inside, axis=-1, dtype=jnp.float32)), 1)
-    kept = jnp.where(inside, wide, 0)
-    mean = jnp.sum(jnp.sum(kept, axis=-1)) / count
-    return mean, jnp.sum(jnp.sum(jnp.square(kept), axis=-1)) / count
 
 
 def scaled(array: Any, factor: Any) -> Any:

@@ -51,6 +51,7 @@ class Measurement:
         output: the output that a product with another signal leads on to: it decides.
         at_most: a place behind a gate, whose goal is only not to be exceeded.
         matched: sources of a tied table that the lookup is to match; their scale moves the goal.
+        masked: the gain from the use to the output, where a mask lies between the two.
     """
 
     site: Site
@@ -58,6 +59,7 @@ class Measurement:
     output: Place | None = None
     at_most: Place | None = None
     matched: tuple[Source, ...] = ()
+    masked: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,11 +106,14 @@ class Places:
         uses: by the index of the use's node.
         excesses: by the product's value.
         shared: the deciding sites of each source that has several uses.
+        carriers: all uses of such sources, with the power of each source's scale, by the index of
+            the use's node.
     """
 
     uses: Mapping[int, Measured]
     excesses: Mapping[int, Excess]
     shared: Mapping[Source, tuple[Site, ...]]
+    carriers: Mapping[int, tuple[Use, Mapping[Source, float]]]
 
 
 def find_places(analysis: Analysis) -> Places:
@@ -136,7 +141,13 @@ def find_places(analysis: Analysis) -> Places:
             held = [problem.limits[s] / solution.sigma[s] for s in sources if s in problem.limits]
             uses[use.node] = Measured(use, found, sources, single, min(held, default=None))
             shared.update((s, problem.deciding[s]) for s in sources if s not in problem.single)
-    return Places(uses, excesses, shared)
+    carriers = {}
+    for use in sites.uses.scaled:
+        power = use.power / max(len(use.sources), 1)
+        carried = {source: power for source in use.sources if source in shared}
+        if carried:
+            carriers[use.node] = (use, carried)
+    return Places(uses, excesses, shared, carriers)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,7 +198,9 @@ class _Finder:
         place = Place((), start, goal)
         if way is not None and landing.path.gain > 0:
             place = Place(way, landing.value, goal * landing.path.gain)
-        return Measurement(site, place, output, at_most, () if matched is None else matched[1])
+        masked = site.path_gain if way is None and landing.value == site.output else None
+        sources = () if matched is None else matched[1]
+        return Measurement(site, place, output, at_most, sources, masked)
 
     def _leads_alone(self, site: Site) -> bool:
         """Whether no weight is behind the other side of a product."""

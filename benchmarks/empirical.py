@@ -38,7 +38,9 @@ def seconds(function: Any, *arguments: Any) -> float:
 
 def main() -> None:
     """Print both ratios, measured in one alternating run."""
-    batch, length, layers = (int(text) for text in [*sys.argv[1:], "4", "256", "12"][:3])
+    batch, length, layers = (
+        int(text) for text in [*sys.argv[1:], *("4", "256", "12")[len(sys.argv) - 1 :]]
+    )
     model = GPT(layers=layers)
     tokens = jax.random.randint(jax.random.key(1), (batch, length), 0, model.vocab)
     kept: list[Any] = []
