@@ -18,7 +18,7 @@ README = pathlib.Path(__file__).parent.parent / "README.md"
 def test_readme_prints_what_it_shows() -> None:
     script = scripts(README.read_text(encoding="utf-8"))[()]
     outputs = printed(script, "example.py")
-    assert sum(block.shown is not None for block in script) == 2
+    assert any(block.shown for block in script)
     for block, output in zip(script, outputs, strict=True):
         assert output == (block.shown or "")
 
