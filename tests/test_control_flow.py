@@ -346,7 +346,7 @@ def test_a_python_loop_over_time_limits_the_recurrent_weight() -> None:
         return head(jnp.stack(steps, axis=1))
 
     found = measured(Net(body), lambda seed: (normal(seed, (32, 16, D)),))
-    limited = {finding.subject for finding in found.plan.findings if "feeds back" in finding.message}
+    limited = {f.subject for f in found.plan.findings if "feeds back" in f.message}
     assert limited == {f"LSTMCell_0/h{gate}/kernel" for gate in "ifgo"}
     row = rows(found.plan)["LSTMCell_0/hf/kernel"]
     assert row.sigma == pytest.approx(D**-0.5)
