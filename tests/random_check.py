@@ -21,11 +21,13 @@ class Examined:
     """What a model has shown.
 
     Arguments:
+        architecture: the model.
         sites: every site's prediction and measurement.
         outputs: measured second moment of the logits.
         failures: sentences about what is not as it must be.
     """
 
+    architecture: Architecture
     sites: tuple[Deviation, ...]
     outputs: tuple[float, ...]
     failures: tuple[str, ...]
@@ -71,7 +73,7 @@ def _examined(architecture: Architecture, seeds: int) -> Examined:
         for moment in found.outputs
         if moment > HIGH or (moment < LOW and not from_above)
     ]
-    return Examined(found.sites, found.outputs, tuple(failures))
+    return Examined(architecture, found.sites, found.outputs, tuple(failures))
 
 
 def _assert_idempotent(plan: Any, once: Any) -> None:

@@ -166,12 +166,14 @@ def architectures(draw: st.DrawFn) -> Architecture:
     body, normalized = tamed(tuple(step for part in parts for step in part))
     pools = ["none"] if inputs == "vectors" else ["none", "none", "mean", "max", "last"]
     tied = inputs == "tokens" and draw(st.booleans())
+    pool = "none" if tied else draw(st.sampled_from(pools))
     either = once | st.sampled_from(FACTORS)
     return Architecture(
         inputs,
         body,
-        "none" if tied else draw(st.sampled_from(pools)),
-        draw(st.booleans()) or not normalized,
+        pool,
+        # What pooling leaves of a signal that no norm follows is tested by name.
+        draw(st.booleans()) or not normalized or pool in ("mean", "max"),
         tied,
         draw(either) if inputs == "tokens" else 1.0,
         draw(either),

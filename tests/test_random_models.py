@@ -6,56 +6,118 @@ import hypothesis
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase
-from random_check import Examined, examine
-from random_models import Architecture
+from random_check import NEAR, Examined, examine
+from random_models import (
+    Architecture,
+    Attention,
+    Factor,
+    Function,
+    Gate,
+    Linear,
+    Norm,
+    Recurrent,
+    Residual,
+    Shared,
+)
 from random_strategies import architectures
 
 # Hypothesis varies the examples it has from the eleventh on; ten a seed are drawn afresh.
 A_SEED = 10
 SEEDS_IN_CI, SEEDS = 4, 31
 
+SQUARE_ROOT = 11.313708498984761
 
-def examined(seed: int, strict: bool) -> list[Examined]:
-    """Generate, plan and run models; `strict` stops at one that is not as planned."""
+
+def examined(seed: int) -> list[Examined]:
+    """Generate, plan and run the models of a seed; nothing may crash or be missed.
+
+    A model that fails is printed by hypothesis as the source that makes it again.
+    `random_shrink.py` makes it smaller.
+    """
     found: list[Examined] = []
-    phases = [Phase.generate, Phase.shrink] if strict else [Phase.generate]
 
     @hypothesis.seed(seed)
     @hypothesis.settings(
         max_examples=A_SEED,
         database=None,
         deadline=None,
-        phases=phases,
+        phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
     @hypothesis.given(architectures())
     def check(architecture: Architecture) -> None:
-        result = examine(architecture)
-        found.append(result)
-        assert not (strict and result.failures), result.failures
+        found.append(examine(architecture))
 
     check()
     return found
 
 
-def median(found: list[Examined]) -> float:
-    """The median factor by which a site is off."""
-    return float(np.median([ratio for result in found for ratio in result.ratios]))
+def assert_as_planned(found: list[Examined], share: float) -> None:
+    """Hold all sites of all models together against what is promised."""
+    ratios = [ratio for result in found for ratio in result.ratios]
+    off = [(result.architecture, result.failures) for result in found if result.failures]
+    assert np.median(ratios) <= 1.06
+    assert np.mean([ratio <= NEAR for ratio in ratios]) >= share, off
+    beyond = [entry for entry in off if any(text.startswith("logits") for text in entry[1])]
+    assert not beyond, beyond
 
 
 @pytest.mark.parametrize("seed", range(SEEDS_IN_CI))
 def test_models_are_as_planned(seed: int) -> None:
-    found = examined(seed, strict=True)
+    found = examined(seed)
     assert len(found) >= A_SEED - 1
-    assert median(found) <= 1.06
+    assert_as_planned(found, share=1.0)
 
 
 @pytest.mark.slow
 def test_hundreds_of_models() -> None:
-    found = [r for seed in range(100, 100 + SEEDS) for r in examined(seed, strict=False)]
+    found = [result for seed in range(100, 100 + SEEDS) for result in examined(seed)]
     assert len(found) >= 300
-    assert median(found) <= 1.06
-    within = [ratio <= 2.0 for result in found for ratio in result.ratios]
-    assert np.mean(within) >= 0.99
-    beyond = [failure for r in found for failure in r.failures if failure.startswith("logits")]
-    assert not beyond
+    assert_as_planned(found, share=0.99)
+
+
+# Found by generation and mended, shrunk by hand.
+MENDED = {
+    "a shared weight times a constant": Architecture(
+        steps=(Shared((Residual((Linear("einsum", factor=SQUARE_ROOT),), norm="none"),), 3),),
+        normalized=False,
+    ),
+    "steps of a sequence that are alike": Architecture(
+        "sequences",
+        (Linear(), Function("cosine"), Linear(), Recurrent("gru")),
+        normalized=False,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MENDED)
+def test_mended(name: str) -> None:
+    assert not examine(MENDED[name]).failures
+
+
+# Found by generation and not right yet.
+GAPS = {
+    "the mean of many positions drowns in the noise of their likeness": Architecture(
+        "images",
+        (Residual((Gate("cosine"), Linear("heads"), Factor(0.5, "negative"))),),
+        pool="mean",
+        normalized=False,
+    ),
+    "positions that attention has made alike are averaged": Architecture(
+        "sequences",
+        (
+            Attention(by_hand=True, causal=False, scale="none"),
+            Norm("layer"),
+            Shared((Linear(), Function("selu", 0.5, 0.0, "sum", "erf")), 3),
+        ),
+        pool="mean",
+        normalized=False,
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.xfail(reason=name)) for name in GAPS]
+)
+def test_gaps(name: str) -> None:
+    assert not examine(GAPS[name]).failures
