@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from anyinit._check import Check, MeasuredRow, Verdict
-from anyinit._report import Report, Section, collapse
+from anyinit._collapse import collapse
+from anyinit._report import Report, Section
 
 _COLUMNS = ("place", "site", "predicted", "measured", "±", "batch", "width", "draw", "verdict")
 _NUMERIC = ("predicted", "measured", "±", "batch", "width", "draw")

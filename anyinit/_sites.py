@@ -11,9 +11,9 @@ from anyinit._events import Acts, Structure
 from anyinit._findings import Reason
 from anyinit._graph import Graph
 from anyinit._lineage import multiples
+from anyinit._lookthrough import look_through
 from anyinit._path import Path
 from anyinit._repeated import identities
-from anyinit._softcap import soft_cap
 from anyinit._sums import Residual, Sums, find_residuals, only_lookups
 from anyinit._traits import Source, Traits
 from anyinit._uses import Meeting, Use, Uses, find_uses, leaf_rank
@@ -114,7 +114,7 @@ def find_sites(graph: Graph, traits: Traits, outputs: frozenset[int]) -> Sites:
                 fixed.setdefault(source, reason)
             continue
         landings = land(structure, use.value, Path())
-        found += [(use, *_refined(structure, landing)) for landing in landings]
+        found += [(use, *look_through(structure, landing)) for landing in landings]
     product_sites = {
         (event.node, term_use.value)
         for term_use, landing, _ in found
@@ -153,40 +153,6 @@ def _table_reason(sums: Sums, use: Use) -> Reason | None:
     if use.meeting is Meeting.ADDED and leaf_rank(sums.graph, sums.traits, use.weight) <= 1:
         return Reason.BIAS
     return Reason.ADDED_TABLE
-
-
-def _refined(structure: Structure, landing: Landing) -> tuple[Landing, bool]:
-    """Look through a soft cap to the output, and through a gate to the residual stream.
-
-    Returns:
-        the landing, and whether a gate was passed.
-    """
-    if landing.acts is Acts.NONLINEARITY:
-        cap = soft_cap(structure.sums, landing.value)
-        if cap is not None:
-            path = landing.path.scaled(cap.slope)
-            beyond = land(structure, cap.value, path)
-            if len(beyond) == 1 and beyond[0].acts is Acts.OUTPUT:
-                return beyond[0], False
-    if landing.acts is Acts.PRODUCT:
-        beyond_gate = _through_gates(structure, landing)
-        if beyond_gate is not None:
-            return beyond_gate, True
-    return landing, False
-
-
-def _through_gates(structure: Structure, landing: Landing) -> Landing | None:
-    """The residual stream behind a gate, and behind a sum over what was gated (routing)."""
-    for event in landing.events:
-        value = structure.sums.graph.nodes[event.node].outputs[0]
-        beyond = land(structure, value, landing.path)
-        if len(beyond) != 1:
-            continue
-        if beyond[0].acts is Acts.RESIDUAL:
-            return beyond[0]
-        if beyond[0].acts in (Acts.PRODUCT, Acts.POOLING):
-            return _through_gates(structure, beyond[0])
-    return None
 
 
 def _site(

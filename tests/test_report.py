@@ -8,10 +8,11 @@ import re
 import pytest
 from plans import TIED, constants, scaled_logits, weight
 
+from anyinit._collapse import collapse
 from anyinit._findings import Finding, Kind, Reason
 from anyinit._plan import LeftAlone, Plan
 from anyinit._render import WIDTH
-from anyinit._report import collapse, report_of
+from anyinit._report import report_of
 
 
 def gpt(layers: int = 12) -> Plan:
