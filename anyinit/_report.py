@@ -103,7 +103,8 @@ def _start(plan: Plan) -> Section:
         start += f"{others:.2f} + {own:.2f}: " if own >= 0.005 else ""
         sentences.append(
             f"{start}ln V + E[logits²]/2 = ln {plan.vocabulary} + "
-            f"{number_text(plan.logits_moment)}/2 (V counts every column that the softmax sees, padding included)"
+            f"{number_text(plan.logits_moment)}/2 (V counts every column that the softmax sees, "
+            "padding included)"
             + (
                 ", and what the logit of the token that was looked up adds."
                 if own >= 0.005
