@@ -121,13 +121,14 @@ class Measured:
     streams: tuple[tuple[float, float], ...]
     additions: int
     difference: float
+    variables: Any
 
 
 def measured(model: nn.Module, make_args: Any, seeds: int = 3, **kwargs: Any) -> Measured:
     """Plan a model, run its flat graph on fresh inputs, and compare.
 
     `make_args(seed)` gives fresh inputs. `difference` is how far the flat graph's output is from
-    the model's own.
+    the model's own, `variables` are those of the first seed.
     """
     plan, seen = planned(model, *make_args(0), **kwargs)
     graph, record = seen.model.graph, seen.solution.record
@@ -159,10 +160,13 @@ def measured(model: nn.Module, make_args: Any, seeds: int = 3, **kwargs: Any) ->
 
     totals = np.zeros(len(read))
     difference = 0.0
-    compiled = None
-    initialize = _initializer(model, make_args(0), kwargs)
+    compiled = kept = None
+    first = make_args(0)
+    initialize = compiled_for(
+        lambda rngs: plan.rescale(model.init(rngs, *first, **kwargs)), keys(0)
+    )
     for seed in range(seeds):
-        variables = plan.rescale(initialize(keys(seed)))
+        variables = initialize(keys(seed))
         fresh = make_args(seed + 1)
         given = arguments(variables, seed, *fresh, **kwargs)
         if compiled is None:
@@ -170,6 +174,7 @@ def measured(model: nn.Module, make_args: Any, seeds: int = 3, **kwargs: Any) ->
         squares, results = compiled(given)
         totals += np.asarray(squares, np.float64) / seeds
         if seed == 0:
+            kept = variables
             own = _applied(model, variables, seed, fresh, kwargs)
             difference = _difference(own, results)
     moment = dict(zip(read, totals, strict=True))
@@ -180,13 +185,13 @@ def measured(model: nn.Module, make_args: Any, seeds: int = 3, **kwargs: Any) ->
         tuple((float(moment[s]), float(max(moment[r] for r in roots))) for s, roots in ends),
         max((found[0][1].count for found in chains.values()), default=0),
         difference,
+        kept,
     )
 
 
-def _initializer(model: nn.Module, args: Any, kwargs: Any) -> Any:
-    """`model.init`, compiled: what the forward pass computes is left out."""
-    jitted = jax.jit(lambda rngs: model.init(rngs, *args, **kwargs))
-    return jitted.lower(keys(0)).compile(compiler_options=_COMPILER)
+def compiled_for(function: Any, *args: Any) -> Any:
+    """A function compiled for arguments like these; what its result does not need is left out."""
+    return jax.jit(function).lower(*args).compile(compiler_options=_COMPILER)
 
 
 def _is_signal(graph: Any, value: int) -> bool:
@@ -196,9 +201,13 @@ def _is_signal(graph: Any, value: int) -> bool:
 def _applied(model: nn.Module, variables: Any, seed: int, args: Any, kwargs: Any) -> Any:
     streams = {name: key for name, key in keys(seed).items() if name != "params"}
     mutable = kwargs.pop("mutable", False) or [n for n in variables if n != "params"]
-    if mutable:
-        return model.apply(dict(variables), *args, rngs=streams, mutable=mutable, **kwargs)[0]
-    return model.apply(dict(variables), *args, rngs=streams, **kwargs)
+
+    def apply(variables: Any, args: Any) -> Any:
+        if mutable:
+            return model.apply(variables, *args, rngs=streams, mutable=mutable, **kwargs)[0]
+        return model.apply(variables, *args, rngs=streams, **kwargs)
+
+    return compiled_for(apply, dict(variables), args)(dict(variables), args)
 
 
 def _difference(own: Any, results: Sequence[Any]) -> float:
