@@ -124,11 +124,14 @@ class Measured:
     variables: Any
 
 
-def measured(model: nn.Module, make_args: Any, seeds: int = 3, **kwargs: Any) -> Measured:
+def measured(
+    model: nn.Module, make_args: Any, seeds: int = 3, draw: Any = keys, **kwargs: Any
+) -> Measured:
     """Plan a model, run its flat graph on fresh inputs, and compare.
 
-    `make_args(seed)` gives fresh inputs. `difference` is how far the flat graph's output is from
-    the model's own, `variables` are those of the first seed.
+    `make_args(seed)` gives fresh inputs, `draw(seed)` the keys of the parameters. `difference` is
+    how far the flat graph's output is from the model's own, `variables` are those of the first
+    seed.
     """
     plan, seen = planned(model, *make_args(0), **kwargs)
     graph, record = seen.model.graph, seen.solution.record
@@ -163,10 +166,10 @@ def measured(model: nn.Module, make_args: Any, seeds: int = 3, **kwargs: Any) ->
     compiled = kept = None
     first = make_args(0)
     initialize = compiled_for(
-        lambda rngs: plan.rescale(model.init(rngs, *first, **kwargs)), keys(0)
+        lambda rngs: plan.rescale(model.init(rngs, *first, **kwargs)), draw(0)
     )
     for seed in range(seeds):
-        variables = initialize(keys(seed))
+        variables = initialize(draw(seed))
         fresh = make_args(seed + 1)
         given = arguments(variables, seed, *fresh, **kwargs)
         if compiled is None:

@@ -160,9 +160,9 @@ def steps(draw: st.DrawFn, inputs: str) -> tuple[Any, ...]:
 
 @st.composite
 def architectures(draw: st.DrawFn) -> Architecture:
-    """A model of one to five parts."""
+    """A model of one to four parts."""
     inputs = draw(st.sampled_from(["vectors", "sequences", "tokens", "images"]))
-    parts = draw(st.lists(steps(inputs), min_size=1, max_size=5))
+    parts = draw(st.lists(steps(inputs), min_size=1, max_size=4))
     body, normalized = tamed(tuple(step for part in parts for step in part))
     pools = ["none"] if inputs == "vectors" else ["none", "none", "mean", "max", "last"]
     tied = inputs == "tokens" and draw(st.booleans())
