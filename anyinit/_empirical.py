@@ -46,20 +46,23 @@ def measured_plan(analysis: Analysis, leaves: Sequence[Any], arrays: Sequence[An
     program = compiled_pass(analysis, places, leaves, arrays)
     factors: dict[Source, float] = dict.fromkeys(places.shared, 1.0)
     moves: dict[Source, Move] = {}
+    limits = _limits(places)
     unsettled = None
     for count in range(_PASSES):
         scales = np.asarray([factors[source] for source in places.shared], np.float32)
         seen = jax.device_get(program(scales))
         _check_finite(analysis, places, seen)
-        asked = _asked(analysis, places, seen, factors)
-        change = max((abs(math.log(step)) for step in asked.values()), default=0.0)
+        asked = {
+            source: min(step, math.log(limits[source] / factors[source]))
+            for source, step in _asked(places, seen).items()
+        }
+        change = max(map(abs, asked.values()), default=0.0)
         unsettled = change if 2 * change > _SETTLED else None
         if unsettled is None or count == _PASSES - 1:
             break
         damping = 1.0 if count < _UNDAMPED else 0.5
-        for source, step in asked.items():
-            moves[source] = next_move(math.log(step), moves.get(source), damping)
-            factors[source] *= math.exp(moves[source].step)
+        moves = {s: next_move(step, moves.get(s), damping) for s, step in asked.items()}
+        factors = {s: min(factors[s] * math.exp(moves[s].step), limits[s]) for s in factors}
     return _plan(analysis, places, seen, factors, unsettled)
 
 
@@ -101,10 +104,8 @@ def _check_finite(analysis: Analysis, places: Places, seen: Seen) -> None:
         )
 
 
-def _asked(
-    analysis: Analysis, places: Places, seen: Seen, factors: Mapping[Source, float]
-) -> dict[Source, float]:
-    """By how much the sites of each weight with several uses ask to multiply it."""
+def _asked(places: Places, seen: Seen) -> dict[Source, float]:
+    """Logarithm of what the sites of each weight with several uses ask to multiply it by."""
     by_site = {
         id(measurement.site): float(step)
         for node, steps in seen.steps.items()
@@ -113,12 +114,18 @@ def _asked(
     asked = {}
     for source, sites in places.shared.items():
         logs = [math.log(by_site[id(s)]) / s.use.power for s in sites if id(s) in by_site]
-        step = math.exp(sum(logs) / len(logs)) if logs else 1.0
-        limits = [use.limit for use in places.uses.values() if source in use.sources and use.limit]
-        if limits:
-            step = min(step, min(limits) / factors[source])
-        asked[source] = step
+        asked[source] = sum(logs) / len(logs) if logs else 0.0
     return asked
+
+
+def _limits(places: Places) -> dict[Source, float]:
+    """The largest factor that each weight with several uses may be given."""
+    limits = dict.fromkeys(places.shared, math.inf)
+    for use in places.uses.values():
+        for source in use.sources:
+            if source in limits and use.limit is not None:
+                limits[source] = min(limits[source], use.limit)
+    return limits
 
 
 def _plan(

@@ -81,7 +81,7 @@ def _statistics(
     outputs = set(analysis.model.outputs)
 
     def measure(known: dict[int, Any], _: Any) -> list[tuple[Any, ...]]:
-        walk = Walk(graph, traits, Places({}, {}, {}, {}), known, {})
+        walk = Walk(graph, traits, Places(), known, {})
         walk.run()
         return [_of(walk.values[value], value in outputs) for value in values]
 

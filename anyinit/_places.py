@@ -110,10 +110,12 @@ class Places:
             the use's node.
     """
 
-    uses: Mapping[int, Measured]
-    excesses: Mapping[int, Excess]
-    shared: Mapping[Source, tuple[Site, ...]]
-    carriers: Mapping[int, tuple[Use, Mapping[Source, float]]]
+    uses: Mapping[int, Measured] = dataclasses.field(default_factory=dict)
+    excesses: Mapping[int, Excess] = dataclasses.field(default_factory=dict)
+    shared: Mapping[Source, tuple[Site, ...]] = dataclasses.field(default_factory=dict)
+    carriers: Mapping[int, tuple[Use, Mapping[Source, float]]] = dataclasses.field(
+        default_factory=dict
+    )
 
 
 def find_places(analysis: Analysis) -> Places:

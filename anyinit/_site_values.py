@@ -66,6 +66,6 @@ def values_at(
     }
     known.update(graph.keys)
     known.update(zip(graph.inputs, [*leaves, *arrays], strict=True))
-    walk = Walk(graph, analysis.model.traits, Places({}, {}, {}, {}), known, {})
+    walk = Walk(graph, analysis.model.traits, Places(), known, {})
     walk.run()
     return [walk.values[value] for value in sites]

@@ -86,7 +86,7 @@ def run_flat(seen: Seen, given: Sequence[Any]) -> dict[int, Any]:
     values: dict[int, Any] = {v: jnp.asarray(a) for v, a in graph.literals.items()}
     values.update(graph.keys)
     values.update(zip(graph.inputs, given, strict=True))
-    walk = Walk(graph, seen.model.traits, Places({}, {}, {}, {}), values, {})
+    walk = Walk(graph, seen.model.traits, Places(), values, {})
     walk.run()
     return walk.values
 

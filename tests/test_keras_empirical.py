@@ -15,6 +15,10 @@ from keras_measure import moment, values
 import anyinit.keras
 from anyinit import UnhealthyError
 
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:__array__ implementation:DeprecationWarning",
+)
+
 WIDTH, VOCAB = 128, 500
 
 
