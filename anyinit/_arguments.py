@@ -42,32 +42,41 @@ def check_inputs(arrays: Sequence[jax.ShapeDtypeStruct]) -> None:
             )
 
 
-def check_batch(arrays: Sequence[Any]) -> None:
-    """Refuse inputs that nothing can be measured on: shapes, traced values, NaN, equal entries.
+def check_concrete(leaves: Sequence[Any]) -> None:
+    """Refuse what has no values, where values are to be measured on.
 
     Arguments:
-        arrays: the arrays among the model's inputs.
+        leaves: the arrays among the model's inputs, or random keys.
     """
-    for array in arrays:
-        if isinstance(array, jax.core.Tracer):
+    for leaf in leaves:
+        if isinstance(leaf, jax.core.Tracer):
             raise TypeError(
                 "Measuring takes values, but an input is being traced (inside jax.jit, grad or "
                 "eval_shape); nothing was changed. Call it outside, or use mode='analytic', which "
                 "can be traced."
             )
-        if isinstance(array, jax.ShapeDtypeStruct):
+        if isinstance(leaf, jax.ShapeDtypeStruct):
             raise TypeError(
-                f"Measuring takes a real batch, got the shape {array.shape} without values. "
+                f"Measuring takes a real batch, got the shape {leaf.shape} without values. "
                 "Pass arrays, or use mode='analytic'."
             )
-    floats = [a for a in arrays if jnp.issubdtype(a.dtype, jnp.inexact)]
-    for array in floats:
-        if bool(jnp.isnan(array).any()):
+
+
+def check_batch(arrays: Sequence[Any]) -> None:
+    """Refuse inputs that nothing can be measured on: without values, with NaN, of equal entries.
+
+    Arguments:
+        arrays: the arrays among the model's inputs.
+    """
+    check_concrete(arrays)
+    numbers = [a for a in arrays if not jnp.issubdtype(a.dtype, jax.dtypes.extended)]
+    for array in numbers:
+        if jnp.issubdtype(array.dtype, jnp.inexact) and bool(jnp.isnan(array).any()):
             raise ValueError(
                 f"An input of shape {array.shape} holds NaN, so nothing can be measured on it; "
                 "nothing was changed. Clean the batch first."
             )
-    sized = [a for a in arrays if a.size > 1]
+    sized = [a for a in numbers if a.size > 1]
     if sized and all(bool((a == a.ravel()[0]).all()) for a in sized):
         raise ValueError(
             "All entries of the batch are equal, as in jnp.zeros or jnp.ones, but measuring takes "

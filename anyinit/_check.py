@@ -93,10 +93,10 @@ class MeasuredRow:
 
     def verdict_at(self, tolerance: float) -> Verdict:
         """The verdict when measured and predicted may differ by a factor of 1 + tolerance."""
-        if not math.isfinite(self.measured):
-            return Verdict.NOT_FINITE
         if self.predicted is None or not math.isfinite(self.predicted):
             return Verdict.NOT_MEASURED
+        if not math.isfinite(self.measured):
+            return Verdict.NOT_FINITE
         if self.predicted <= 0:
             return Verdict.HEALTHY if self.measured <= 1e-12 else Verdict.LARGER
         if self.measured <= 0:

@@ -66,8 +66,36 @@ def measured_check(
                     analysis.model.graph.producers[value],
                 )
             )
+    rows += _missed(analysis, plan, places)
     findings = [*plan.findings, *batch_findings(analysis, arrays), *_inputs(analysis, found)]
     return Check(tuple(rows), tuple(dict.fromkeys(findings)))
+
+
+def _missed(analysis: Analysis, plan: Plan, places: Mapping[int, Any]) -> list[MeasuredRow]:
+    """Rows for planned weights of which no place is known: they are never passed over."""
+    measured = {
+        analysis.model.parameters[leaf].name
+        for site in analysis.sites.sites
+        if site.value in places
+        for leaf, _ in site.use.sources
+    }
+    return [
+        MeasuredRow(
+            row.path,
+            Place.SITE,
+            row.site,
+            row.where,
+            None,
+            math.nan,
+            row.at_most,
+            None,
+            0.0,
+            0.0,
+            -1,
+        )
+        for row in plan.weights
+        if row.path not in measured
+    ]
 
 
 _Statistics = tuple[float, float, float, bool]

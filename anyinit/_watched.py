@@ -64,8 +64,15 @@ def watched(analysis: Analysis) -> dict[int, tuple[Watched, ...]]:
         if entry not in listed:
             listed.append(entry)
 
+    settled = {
+        source
+        for site in analysis.sites.sites
+        if graph.nodes[site.use.node].last_step
+        for source in site.use.sources
+    }
     for site in analysis.sites.sites:
-        if graph.nodes[site.use.node].last_step:
+        # Of a loop the settled step counts, unless a weight is used in earlier ones alone.
+        if graph.nodes[site.use.node].last_step or settled.isdisjoint(site.use.sources):
             place = Place.OUTPUT if site.value in model.outputs else Place.SITE
             bound = _is_bound(analysis, site)
             add(site.value, _path(analysis, site), place, site.acts.value, site.where, bound)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from anyinit._analysis import Analysis, examine
 from anyinit._arguments import (
     check_batch,
+    check_concrete,
     check_inputs,
     check_mode,
     check_moment,
@@ -94,7 +95,8 @@ def init(
         input_moment,
     )
     if mode == "empirical":
-        check_batch([*traced.arrays, *jax.tree.leaves(rng)])
+        check_concrete(jax.tree.leaves(streams))
+        check_batch(traced.arrays)
     made = traced.analysis.plan
     variables = made.rescale(Variables(model.init(initial, *args, **kwargs), plan=made))
     if mode == "empirical":

@@ -122,7 +122,7 @@ def test_layers_meet_their_targets_exactly(name: str) -> None:
     assert moment(model.apply(dict(variables), x)) == pytest.approx(1, abs=0.02)
 
 
-@pytest.mark.parametrize("name", list(IMAGES)[:4])
+@pytest.mark.parametrize("name", ["conv_grouped", "group_norm"])
 def test_convolutions(name: str) -> None:
     model, x = Net(IMAGES[name]), normal(3, (8, 12, 12, 16))
     output, captured = run(model, measured(model, x), x)
@@ -316,7 +316,7 @@ def test_refused_batches() -> None:
     with pytest.raises(ValueError, match="holds NaN"):
         measured(MODEL, x.at[0, 0].set(jnp.nan))
     with pytest.raises(ValueError, match="All entries of the batch are equal"):
-        measured(MODEL, jnp.zeros((8, 256)))
+        anyinit.flax.init(MODEL, jax.random.PRNGKey(1), jnp.zeros((8, 256)), mode="empirical")
     with pytest.raises(ValueError, match="All entries of the batch are equal"):
         measured(TiedLM(d=WIDTH), jnp.zeros((8, 32), jnp.int32))
     with pytest.raises(TypeError, match=r"got the shape \(8, 256\) without values"):
