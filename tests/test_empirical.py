@@ -283,6 +283,27 @@ def test_a_weight_used_in_every_layer() -> None:
     assert np.exp(np.mean(np.log(asked))) == pytest.approx(1, abs=0.02)
 
 
+def test_positions_that_two_signals_share() -> None:
+    def body(net: nn.Module, left: jax.Array, right: jax.Array) -> jax.Array:
+        positions = net.param("positions", nn.initializers.normal(0.02), (24, WIDTH))
+        table = nn.Embed(500, WIDTH, name="table")
+        sums = []
+        for idx in (left, right):
+            x = table(idx) + positions
+            net.sow("intermediates", "sum", x)
+            sums.append(nn.LayerNorm()(x))
+        return nn.Dense(32, name="head")(jnp.concatenate(sums, axis=-1))
+
+    args = tokens(0, 500, (8, 24)), tokens(1, 500, (8, 24))
+    variables = measured(Net(body), *args)
+    output, captured = run(Net(body), variables, *args)
+    assert moment(output) == pytest.approx(1, abs=0.02)
+    planned = rows(variables.plan)
+    assert planned["positions"].sigma == pytest.approx(0.5**0.5, rel=0.03)
+    assert planned["table/embedding"].sigma == pytest.approx(0.5**0.5, rel=0.03)
+    assert moment(captured["sum"]) == pytest.approx(1, abs=0.03)
+
+
 def test_recurrent_network() -> None:
     def body(net: nn.Module, x: jax.Array) -> jax.Array:
         h = nn.RNN(nn.OptimizedLSTMCell(WIDTH), name="rnn")(x)
