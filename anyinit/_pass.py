@@ -36,7 +36,7 @@ class Seen:
         delivered: what each use delivers at each of its sites, before it is corrected.
         steps: by how much each site asks to multiply the weight.
         factors: by how much each use's product was multiplied.
-        excess: by how much each product of two signals was multiplied.
+        excess: by how much each product of two signals was, or is to be, multiplied.
         means: mean of what each use delivers to an output, corrected.
         totals: second moment of each watched value.
     """
@@ -211,7 +211,7 @@ class Walk:
         _, factor = self._step_to(excess.place, excess.product, product)
         factor = factor if excess.exact else jnp.minimum(factor, jnp.float32(1))
         self.seen.excess[excess.product] = factor
-        return scaled(product, factor)
+        return product if excess.shared else scaled(product, factor)
 
 
 def moment(array: Any) -> Any:

@@ -186,6 +186,16 @@ def test_two_towers_share_what_their_product_asks_for() -> None:
     assert moment(captured["left"]) == pytest.approx(moment(captured["right"]), rel=0.02)
 
 
+def test_two_towers_of_one_weight() -> None:
+    def body(net: nn.Module, x: jax.Array, y: jax.Array) -> jax.Array:
+        tower = nn.Dense(64, name="tower")
+        return tower(jnp.tanh(x)) @ tower(jnp.tanh(y)).T / 4
+
+    args = normal(0, (32, WIDTH)), normal(1, (48, WIDTH))
+    variables = measured(Net(body), *args)
+    assert moment(Net(body).apply(dict(variables), *args)) == pytest.approx(1, abs=0.02)
+
+
 def test_gate_on_the_way_to_a_stream() -> None:
     def body(net: nn.Module, x: jax.Array) -> jax.Array:
         gate = 4 * nn.relu(nn.Dense(WIDTH, name="gate")(x))
