@@ -14,7 +14,7 @@ from anyinit._analysis import Analysis, first_readout
 from anyinit._compiled import Program, batch_findings, program_of
 from anyinit._findings import Finding, Kind
 from anyinit._pass import Seen, Walk
-from anyinit._places import Places, find_places
+from anyinit._places import Excess, Places, find_places
 from anyinit._plan import MeasuredMoment, Plan, WeightPlan
 from anyinit._propagate import NonFiniteError
 from anyinit._secant import Move, next_move
@@ -111,11 +111,31 @@ def _asked(places: Places, seen: Seen) -> dict[Source, float]:
         for node, steps in seen.steps.items()
         for measurement, step in zip(places.uses[node].measurements, steps, strict=True)
     }
+    for product, factor in seen.excess.items():
+        excess = places.excesses[product]
+        if excess.shared:
+            step = float(factor) ** (1 / len(excess.sides))
+            nodes = {node for side in excess.sides for node in side}
+            by_site.update(
+                (id(measurement.site), step)
+                for node in nodes
+                for measurement in places.uses[node].measurements
+                if measurement.site.product == product
+            )
     asked = {}
     for source, sites in places.shared.items():
         logs = [math.log(by_site[id(s)]) / s.use.power for s in sites if id(s) in by_site]
         asked[source] = sum(logs) / len(logs) if logs else 0.0
     return asked
+
+
+def _corrected(places: Places, seen: Seen) -> list[tuple[Excess, float]]:
+    """The products that were corrected where they are made, and by how much."""
+    return [
+        (places.excesses[product], float(factor))
+        for product, factor in seen.excess.items()
+        if not places.excesses[product].shared
+    ]
 
 
 def _limits(places: Places) -> dict[Source, float]:
@@ -173,11 +193,11 @@ def _plan(
 def _moments(analysis: Analysis, places: Places, seen: Seen) -> tuple[MeasuredMoment, ...]:
     """The second moment at each place of the model, every scale corrected."""
     reduced: dict[int, float] = {}
-    for value, factor in seen.excess.items():
-        sides = places.excesses[value].sides
+    for excess, factor in _corrected(places, seen):
+        sides = excess.sides
         for node in (node for side in sides for node in side):
             for measurement in places.uses[node].measurements:
-                reduced[measurement.site.value] = float(factor) ** (2 / len(sides))
+                reduced[measurement.site.value] = factor ** (2 / len(sides))
     return tuple(
         MeasuredMoment(entry.name, float(seen.totals[value]) * reduced.get(value, 1.0))
         for value, entries in watched(analysis).items()
@@ -193,13 +213,12 @@ def _single_factors(places: Places, seen: Seen) -> dict[Source, float]:
         use = places.uses[node]
         for source in use.sources:
             factors[source] = float(factor) ** (1 / use.use.power)
-    for value, factor in seen.excess.items():
-        excess = places.excesses[value]
+    for excess, factor in _corrected(places, seen):
         for side in excess.sides:
             for node in side:
                 use = places.uses[node]
                 for source in use.sources:
-                    factors[source] *= float(factor) ** (1 / (len(excess.sides) * use.use.power))
+                    factors[source] *= factor ** (1 / (len(excess.sides) * use.use.power))
     return factors
 
 
@@ -217,9 +236,9 @@ def _entering(analysis: Analysis, places: Places, seen: Seen) -> dict[int, float
 def _shares(places: Places, seen: Seen) -> dict[int, float]:
     """For each parameter behind a product of two signals, what its side may have."""
     return {
-        source[0]: float(factor) ** (2 / len(places.excesses[value].sides)) / measurement.site.terms
-        for value, factor in seen.excess.items()
-        for side in places.excesses[value].sides
+        source[0]: factor ** (2 / len(excess.sides)) / measurement.site.terms
+        for excess, factor in _corrected(places, seen)
+        for side in excess.sides
         for node in side
         for source in places.uses[node].sources
         for measurement in places.uses[node].measurements

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -35,7 +36,7 @@ class Seen:
         delivered: what each use delivers at each of its sites, before it is corrected.
         steps: by how much each site asks to multiply the weight.
         factors: by how much each use's product was multiplied.
-        excess: by how much each product of two signals was multiplied.
+        excess: by how much each product of two signals was, or is to be, multiplied.
         means: mean of what each use delivers to an output, corrected.
         totals: second moment of each watched value.
     """
@@ -118,10 +119,12 @@ class Walk:
         use, carrier = self.places.uses.get(node.index), self.places.carriers.get(node.index)
         any_use = use.use if use is not None else carrier[0] if carrier is not None else None
         added = any_use is not None and any_use.meeting is Meeting.ADDED
+        values: Mapping[int, Any] = self.values
         if any_use is not None and added:
+            # Elsewhere the same table may be added, too: it is scaled in the place of this use.
             table = self._carried(carrier, self.values[any_use.weight])
-            self.values[any_use.weight] = self._corrected(use, table)
-        results = run_node(self.graph, node, self.values)
+            values = ChainMap({any_use.weight: self._corrected(use, table)}, self.values)
+        results = run_node(self.graph, node, values)
         if any_use is not None and not added:
             results[0] = self._corrected(use, self._carried(carrier, results[0]))
         excess = self.places.excesses.get(node.outputs[0])
@@ -208,7 +211,7 @@ class Walk:
         _, factor = self._step_to(excess.place, excess.product, product)
         factor = factor if excess.exact else jnp.minimum(factor, jnp.float32(1))
         self.seen.excess[excess.product] = factor
-        return scaled(product, factor)
+        return product if excess.shared else scaled(product, factor)
 
 
 def moment(array: Any) -> Any:

@@ -90,12 +90,15 @@ class Excess:
         place: where it is measured, without what is added to it.
         exact: whether the goal is to be met (at the output), or only not to be exceeded.
         sides: the uses behind each side.
+        shared: whether their weights have several uses: the product is then not corrected where it
+            is made, but its sides are asked of together.
     """
 
     product: int
     place: Place
     exact: bool
     sides: tuple[tuple[int, ...], ...]
+    shared: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,7 +152,12 @@ def find_places(analysis: Analysis) -> Places:
         carried = {source: power for source in use.sources if source in shared}
         if carried:
             carriers[use.node] = (use, carried)
-    return Places(uses, excesses, shared, carriers)
+    measured = {
+        product: excess
+        for product, excess in excesses.items()
+        if all(node in uses for side in excess.sides for node in side)
+    }
+    return Places(uses, measured, shared, carriers)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,12 +236,16 @@ class _Finder:
         found = {}
         for product, by_value in sides.items():
             every = [site for group in by_value.values() for site in group]
-            if len(by_value) < 2 or not all(self._is_correctable(site, product) for site in every):
+            sources = {source for site in every for source in site.use.sources}
+            shared = sources.isdisjoint(self.problem.single)
+            if len(by_value) < 2 or not sources <= self.planned:
                 continue
             uses = tuple(tuple(s.use.node for s in group) for group in by_value.values())
             output = self._at_output(product)
-            if output is not None:
-                found[product] = Excess(product, output, True, uses)
+            correctable = all(self._is_correctable(site, product) for site in every)
+            if output is not None and (shared or correctable):
+                found[product] = Excess(product, output, True, uses, not correctable)
+            if output is not None or not correctable:
                 continue
             found[product] = Excess(product, self._acted_on(product), False, uses)
         return found
@@ -266,5 +278,5 @@ class _Finder:
             site.acts is Acts.PRODUCT
             and len(self.problem.of_use[site.use.value]) == 1
             and readers == [graph.producers[product]]
-            and all(s in self.problem.single & self.planned for s in site.use.sources)
+            and all(s in self.problem.single for s in site.use.sources)
         )

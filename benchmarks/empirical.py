@@ -53,7 +53,22 @@ def main() -> None:
     start = time.perf_counter()
     params = anyinit.flax.init(model, jax.random.key(0), tokens)
     analytic = time.perf_counter() - start
-    with mock.patch.object(anyinit.flax, "measured_plan", watched):
+    passes = 0
+
+    def counted(*arguments: Any) -> Any:
+        program = compiled_pass(*arguments)
+
+        def run(numbers: Any) -> Any:
+            nonlocal passes
+            passes += 1
+            return program(numbers)
+
+        return run
+
+    with (
+        mock.patch.object(anyinit.flax, "measured_plan", watched),
+        mock.patch("anyinit._empirical.compiled_pass", counted),
+    ):
         start = time.perf_counter()
         params = anyinit.flax.init(model, jax.random.key(0), tokens, mode="empirical")
         empirical = time.perf_counter() - start
@@ -83,6 +98,7 @@ def main() -> None:
         f"one measuring pass: {middle:.2f} × a forward pass ({min(ratios):.2f} to "
         f"{max(ratios):.2f}) of {statistics.median(times):.2f} s"
     )
+    print(f"passes: {passes}, together {passes * middle:.2f} × a forward pass")
     memory = needed(forward), needed(one_pass)
     print(f"memory: {memory[1] / memory[0]:.2f} × ({memory[1]:.0f} MB against {memory[0]:.0f} MB)")
 

@@ -186,6 +186,16 @@ def test_two_towers_share_what_their_product_asks_for() -> None:
     assert moment(captured["left"]) == pytest.approx(moment(captured["right"]), rel=0.02)
 
 
+def test_two_towers_of_one_weight() -> None:
+    def body(net: nn.Module, x: jax.Array, y: jax.Array) -> jax.Array:
+        tower = nn.Dense(64, name="tower")
+        return tower(jnp.tanh(x)) @ tower(jnp.tanh(y)).T / 4
+
+    args = normal(0, (32, WIDTH)), normal(1, (48, WIDTH))
+    variables = measured(Net(body), *args)
+    assert moment(Net(body).apply(dict(variables), *args)) == pytest.approx(1, abs=0.02)
+
+
 def test_gate_on_the_way_to_a_stream() -> None:
     def body(net: nn.Module, x: jax.Array) -> jax.Array:
         gate = 4 * nn.relu(nn.Dense(WIDTH, name="gate")(x))
@@ -281,6 +291,27 @@ def test_a_weight_used_in_every_layer() -> None:
     assert moment(output) == pytest.approx(1, abs=0.02)
     asked = [moment(captured[f"up{suffix}"]) for suffix in ("", "#1", "#2", "#3")]
     assert np.exp(np.mean(np.log(asked))) == pytest.approx(1, abs=0.02)
+
+
+def test_positions_that_two_signals_share() -> None:
+    def body(net: nn.Module, left: jax.Array, right: jax.Array) -> jax.Array:
+        positions = net.param("positions", nn.initializers.normal(0.02), (24, WIDTH))
+        table = nn.Embed(500, WIDTH, name="table")
+        sums = []
+        for idx in (left, right):
+            x = table(idx) + positions
+            net.sow("intermediates", "sum", x)
+            sums.append(nn.LayerNorm()(x))
+        return nn.Dense(32, name="head")(jnp.concatenate(sums, axis=-1))
+
+    args = tokens(0, 500, (8, 24)), tokens(1, 500, (8, 24))
+    variables = measured(Net(body), *args)
+    output, captured = run(Net(body), variables, *args)
+    assert moment(output) == pytest.approx(1, abs=0.02)
+    planned = rows(variables.plan)
+    assert planned["positions"].sigma == pytest.approx(0.5**0.5, rel=0.03)
+    assert planned["table/embedding"].sigma == pytest.approx(0.5**0.5, rel=0.03)
+    assert moment(captured["sum"]) == pytest.approx(1, abs=0.03)
 
 
 def test_recurrent_network() -> None:
