@@ -34,6 +34,7 @@ SCRIPTS = [
 
 
 @pytest.mark.standard_promotion
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras's own
 @pytest.mark.parametrize(("page", "needs"), SCRIPTS)
 def test_page_prints_what_it_shows(
     page: pathlib.Path,
