@@ -120,9 +120,7 @@ def plan_figure(plan: Plan, check: Check | None) -> Any:
     axes.set_ylabel("second moment E[x²]")
     axes.set_xlabel("place in the model, in the order of computation")
     if len(points) <= _NAMED:
-        names = [
-            point.path if len(point.path) <= 34 else f"…{point.path[-33:]}" for point in points
-        ]
+        names = [_short(point.path) for point in points]
         axes.set_xticks([point.depth for point in points], names, rotation=90, fontsize="x-small")
         axes.set_xlabel("")
     axes.margins(x=0.03)
