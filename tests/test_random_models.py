@@ -85,6 +85,7 @@ MENDED = {
     "steps of a sequence that are alike": Architecture(
         "sequences",
         (Linear(), Function("cosine"), Linear(), Recurrent("gru")),
+        pool="last",
         normalized=False,
     ),
 }
