@@ -16,7 +16,7 @@ from anyinit._analysis import Analysis
 from anyinit._demands import Problem, problem_of
 from anyinit._events import Acts
 from anyinit._graph import Node
-from anyinit._linear import linear_way
+from anyinit._linear import collects_steps, linear_way
 from anyinit._path import Path
 from anyinit._repeated import repeated_uses
 from anyinit._sites import Site
@@ -52,6 +52,8 @@ class Measurement:
         at_most: a place behind a gate, whose goal is only not to be exceeded.
         matched: sources of a tied table that the lookup is to match; their scale moves the goal.
         masked: the gain from the use to the output, where a mask lies between the two.
+        steps: whether the output collects what the same weight makes in every step of a loop: it
+            is then measured as a whole.
     """
 
     site: Site
@@ -60,6 +62,7 @@ class Measurement:
     at_most: Place | None = None
     matched: tuple[Source, ...] = ()
     masked: float | None = None
+    steps: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,9 +211,11 @@ class _Finder:
         place = Place((), start, goal)
         if way is not None and landing.path.gain > 0:
             place = Place(way, landing.value, goal * landing.path.gain)
-        masked = site.path_gain if way is None and landing.value == site.output else None
+        hidden = way is None and landing.value == site.output
+        steps = hidden and site.terms == 1 and collects_steps(graph, start, landing.value)
+        masked = site.path_gain if hidden and not steps else None
         sources = () if matched is None else matched[1]
-        return Measurement(site, place, output, at_most, sources, masked)
+        return Measurement(site, place, output, at_most, sources, masked, steps)
 
     def _leads_alone(self, site: Site) -> bool:
         """Whether no weight is behind the other side of a product."""
