@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from anyinit import _primitives as primitives
 from anyinit._graph import Graph, Node
 from anyinit._linear import delivered
+from anyinit._moments import moment, scaled, step_to, wide_dtype
 from anyinit._places import Excess, Measured, Measurement, Place, Places
 from anyinit._run import reads, run_node
 from anyinit._traits import Source, Traits
@@ -95,7 +96,7 @@ class Walk:
                 output = measurement.site.output
                 if measurement.steps and output is not None:
                     whole = moment(self.values[output])
-                    steps[number] = _step(whole, jnp.float32(1 / measurement.site.terms))
+                    steps[number] = step_to(whole, jnp.float32(1 / measurement.site.terms))
                     if use.single:
                         self.seen.factors[index] *= steps[number]
                         self._known[output] = whole * steps[number] * steps[number]
@@ -216,7 +217,7 @@ class Walk:
                 self._known[place.end] = moment_
             if site.output is not None:
                 arrived = self._arrived(place, use.use.value, product)
-                mean = jnp.mean(jnp.mean(jnp.real(arrived).astype(_wide(arrived)), axis=-1))
+                mean = jnp.mean(jnp.mean(jnp.real(arrived).astype(wide_dtype(arrived)), axis=-1))
                 gain = measurement.masked or 1.0
                 self.seen.means[use.use.node] = mean * factor * jnp.float32(math.sqrt(gain))
 
@@ -237,7 +238,7 @@ class Walk:
     def _step_to(self, place: Place, start: int, product: Any) -> tuple[Any, Any]:
         """What is delivered at a place, and the factor on the weight that it asks for."""
         found = moment(self._arrived(place, start, product))
-        return found, _step(found, jnp.float32(place.goal))
+        return found, step_to(found, jnp.float32(place.goal))
 
     def _arrived(self, place: Place, start: int, product: Any) -> Any:
         return delivered(self.graph, place.way, start, place.end, product, self.value_of)
@@ -248,27 +249,3 @@ class Walk:
         factor = factor if excess.exact else jnp.minimum(factor, jnp.float32(1))
         self.seen.excess[excess.product] = factor
         return product if excess.shared else scaled(product, factor)
-
-
-def _step(found: Any, goal: Any) -> Any:
-    """The factor on a weight that brings a second moment to its goal; 1 where nothing arrives."""
-    asked = jnp.sqrt(goal / found.astype(jnp.float32))
-    return jnp.where(jnp.isfinite(asked) & (found > 0), asked, jnp.float32(1))
-
-
-def moment(array: Any) -> Any:
-    """Second moment of an array, summed row by row so that float32 is enough."""
-    squares = jnp.square(jnp.abs(array).astype(_wide(array)))
-    return jnp.mean(jnp.mean(squares, axis=-1)) if squares.ndim else squares
-
-
-def scaled(array: Any, factor: Any) -> Any:
-    """An array times one number, computed in float32 and cast last."""
-    if jnp.iscomplexobj(array):
-        return array * factor.astype(array.dtype)
-    wide = _wide(array)
-    return (array.astype(wide) * factor.astype(wide)).astype(array.dtype)
-
-
-def _wide(array: Any) -> Any:
-    return jnp.float64 if array.dtype in (jnp.float64, jnp.complex128) else jnp.float32
