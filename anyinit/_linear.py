@@ -48,6 +48,18 @@ def linear_way(graph: Graph, traits: Traits, start: int, end: int) -> tuple[Node
     return tuple(nodes)
 
 
+def collects_steps(graph: Graph, start: int, end: int) -> bool:
+    """Whether a value is one step of what a loop collects on the way to another, with no mask.
+
+    Arguments:
+        graph: the flattened model.
+        start: the value to begin at.
+        end: the value to arrive at.
+    """
+    names = {node.primitive for node in _between(graph, start, end) or []}
+    return "settle" in names and "select_n" not in names
+
+
 def _between(graph: Graph, start: int, end: int) -> list[Node] | None:
     """The nodes on some path between two values, in order."""
     if start == end:

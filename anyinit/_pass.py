@@ -17,8 +17,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from anyinit import _primitives as primitives
 from anyinit._graph import Graph, Node
 from anyinit._linear import delivered
+from anyinit._moments import moment, scaled, step_to, wide_dtype
 from anyinit._places import Excess, Measured, Measurement, Place, Places
 from anyinit._run import reads, run_node
 from anyinit._traits import Source, Traits
@@ -82,11 +84,22 @@ class Walk:
         self._nodes = {v: node for node in (*graph.unread, *graph.nodes) for v in node.outputs}
         self._open: set[int] = set()
         self._known: dict[int, Any] = {}
+        self._weights: dict[int, Any] = {}
 
     def run(self) -> None:
         """Compute every value of the graph."""
         for node in self.graph.nodes:
             self._ensure(node.outputs)
+        for index, steps in self.seen.steps.items():
+            use = self.places.uses[index]
+            for number, measurement in enumerate(use.measurements):
+                output = measurement.site.output
+                if measurement.steps and output is not None:
+                    whole = moment(self.values[output])
+                    steps[number] = step_to(whole, jnp.float32(1 / measurement.site.terms))
+                    if use.single:
+                        self.seen.factors[index] *= steps[number]
+                        self._known[output] = whole * steps[number] * steps[number]
 
     def total(self, value: int) -> Any:
         """Second moment of a value, as far as it is not the fill of a mask."""
@@ -125,6 +138,9 @@ class Walk:
             table = self._carried(carrier, self.values[any_use.weight])
             values = ChainMap({any_use.weight: self._corrected(use, table)}, self.values)
         results = run_node(self.graph, node, values)
+        if node.index < 0:
+            factor = self._factor_of(node)
+            results = results if factor is None else [scaled(results[0], factor), *results[1:]]
         if any_use is not None and not added:
             results[0] = self._corrected(use, self._carried(carrier, results[0]))
         excess = self.places.excesses.get(node.outputs[0])
@@ -132,10 +148,32 @@ class Walk:
             results[0] = self._reduced(excess, results[0])
         self.values.update(zip(node.outputs, results, strict=True))
 
+    def _factor_of(self, node: Node) -> Any:
+        """What a step of a loop that no rule looks at has to be multiplied by.
+
+        Its weights are those of the step that was measured.
+        """
+        weights = [self._weights.get(self._leaf(value)) for value in node.inputs]
+        found = [factor for factor in weights if factor is not None]
+        met = node.primitive in primitives.CONTRACTIONS | {"gather"}
+        return math.prod(found) if found and met else None
+
+    def _leaf(self, value: int) -> int:
+        """The value that a view or cast of a weight was made from."""
+        node = self._nodes.get(value)
+        while node is not None and node.primitive in primitives.IDENTITY | primitives.SHAPE:
+            value = node.inputs[0]
+            node = self._nodes.get(value)
+        return value
+
     def _carried(self, carrier: Carrier | None, product: Any) -> Any:
         """A use's product, multiplied by what weights with several uses have been given so far."""
-        factors = [self.factors[s] ** power for s, power in carrier[1].items()] if carrier else []
-        return scaled(product, math.prod(factors)) if factors else product
+        if carrier is None:
+            return product
+        use, powers = carrier
+        factor = math.prod(self.factors[source] ** power for source, power in powers.items())
+        self._weights[self._leaf(use.weight)] = factor
+        return scaled(product, factor)
 
     def _corrected(self, use: Measured | None, product: Any) -> Any:
         """A use's product, multiplied by what its sites ask for."""
@@ -158,6 +196,7 @@ class Walk:
         if use.limit is not None:
             factor = jnp.minimum(factor, jnp.float32(use.limit))
         seen.factors[node] = factor
+        self._weights[self._leaf(use.use.weight)] = factor
         self._note(use, product, factor)
         return scaled(product, factor)
 
@@ -178,7 +217,7 @@ class Walk:
                 self._known[place.end] = moment_
             if site.output is not None:
                 arrived = self._arrived(place, use.use.value, product)
-                mean = jnp.mean(jnp.mean(jnp.real(arrived).astype(_wide(arrived)), axis=-1))
+                mean = jnp.mean(jnp.mean(jnp.real(arrived).astype(wide_dtype(arrived)), axis=-1))
                 gain = measurement.masked or 1.0
                 self.seen.means[use.use.node] = mean * factor * jnp.float32(math.sqrt(gain))
 
@@ -199,9 +238,7 @@ class Walk:
     def _step_to(self, place: Place, start: int, product: Any) -> tuple[Any, Any]:
         """What is delivered at a place, and the factor on the weight that it asks for."""
         found = moment(self._arrived(place, start, product))
-        asked = jnp.sqrt(jnp.float32(place.goal) / found.astype(jnp.float32))
-        usable = jnp.isfinite(asked) & (found > 0)
-        return found, jnp.where(usable, asked, jnp.float32(1))
+        return found, step_to(found, jnp.float32(place.goal))
 
     def _arrived(self, place: Place, start: int, product: Any) -> Any:
         return delivered(self.graph, place.way, start, place.end, product, self.value_of)
@@ -212,21 +249,3 @@ class Walk:
         factor = factor if excess.exact else jnp.minimum(factor, jnp.float32(1))
         self.seen.excess[excess.product] = factor
         return product if excess.shared else scaled(product, factor)
-
-
-def moment(array: Any) -> Any:
-    """Second moment of an array, summed row by row so that float32 is enough."""
-    squares = jnp.square(jnp.abs(array).astype(_wide(array)))
-    return jnp.mean(jnp.mean(squares, axis=-1)) if squares.ndim else squares
-
-
-def scaled(array: Any, factor: Any) -> Any:
-    """An array times one number, computed in float32 and cast last."""
-    if jnp.iscomplexobj(array):
-        return array * factor.astype(array.dtype)
-    wide = _wide(array)
-    return (array.astype(wide) * factor.astype(wide)).astype(array.dtype)
-
-
-def _wide(array: Any) -> Any:
-    return jnp.float64 if array.dtype in (jnp.float64, jnp.complex128) else jnp.float32

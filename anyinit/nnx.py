@@ -94,7 +94,7 @@ def plan(
 ) -> Plan:
     """Analyse an nnx module, or from shapes alone the one that a function makes.
 
-    >>> x = jax.ShapeDtypeStruct((4, 128), np.float32)
+    >>> x = jax.ShapeDtypeStruct((4, 128), jax.numpy.float32)
     >>> made = plan(lambda rngs: nnx.Linear(128, 256, rngs=rngs), x)
     >>> round(made.weights[0].sigma * 128**0.5, 3)
     1.0

@@ -17,7 +17,7 @@ from plan import GPT
 import anyinit
 import anyinit.flax
 from anyinit._empirical import compiled_pass
-from anyinit._places import find_places
+from anyinit._find_places import find_places
 
 _ROUNDS = 5
 

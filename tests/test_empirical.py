@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from breadth_models import BATTERY
 from layers import IMAGES, VECTORS
 from measure import flat, keys, moment, normal, rms, rows, run, tokens
 from models import FusedBlock, Net, TiedLM
@@ -325,6 +326,19 @@ def test_recurrent_network() -> None:
     assert Kind.UNSETTLED not in {finding.kind for finding in variables.plan.findings}
 
 
+def test_readout_in_every_step_of_a_loop() -> None:
+    def body(net: nn.Module, x: jax.Array) -> jax.Array:
+        first, head = nn.Dense(WIDTH, name="first"), nn.Dense(32, name="head")
+        first(x[0]), head(first(x[0]))  # Made outside of the loop.
+        return jax.lax.map(lambda part: head(jnp.tanh(first(part))), x)
+
+    # No step is like another: the last one says little of all.
+    x = normal(0, (6, 32, WIDTH)) * jnp.arange(1.0, 7.0)[:, None, None]
+    variables = measured(Net(body), x)
+    assert moment(Net(body).apply(dict(variables), x)) == pytest.approx(1, abs=0.02)
+    assert variables.plan.logits_moment == pytest.approx(1, abs=0.02)
+
+
 def test_one_hot_and_masked_logits() -> None:
     def body(net: nn.Module, idx: jax.Array) -> jax.Array:
         h = nn.Dense(WIDTH, name="first")(nn.Embed(500, WIDTH)(idx))
@@ -337,6 +351,38 @@ def test_one_hot_and_masked_logits() -> None:
     output = Net(body).apply(dict(variables), idx)
     assert moment(output[..., :500]) == pytest.approx(1, abs=0.03)
     assert variables.plan.logits_moment == pytest.approx(1, abs=0.05)
+
+
+# What no scale of a weight sets: unit vectors times a number; a kernel that is asked for two
+# scales at once; a mean and a deviation of which a sample is drawn.
+NOT_SET = ("contrastive", "tied_autoencoder", "variational")
+
+
+@pytest.mark.slow
+@pytest.mark.standard_promotion
+@pytest.mark.parametrize("name", [name for name in BATTERY if name not in NOT_SET])
+def test_battery(name: str) -> None:
+    case = BATTERY[name]
+    options = dict(case.options)
+    streams = {key: value for key, value in keys(0).items() if key != "params"}
+
+    def outputs(variables: Any, seed: int) -> list[float]:
+        mutable = [other for other in variables if other != "params"]
+        output = case.model.apply(
+            dict(variables),
+            *case.inputs(seed),
+            rngs=streams,
+            mutable=mutable or ["none"],
+            **options,
+        )[0]
+        floats = [x for x in jax.tree.leaves(output) if jnp.issubdtype(x.dtype, jnp.inexact)]
+        return [moment(leaf) for leaf in floats]
+
+    variables = anyinit.flax.init(case.model, keys(0), *case.inputs(0), mode="empirical", **options)
+    assert Kind.UNSETTLED not in {finding.kind for finding in variables.plan.findings}
+    if case.outputs is not None:
+        assert outputs(variables, 0)[0] == pytest.approx(1, abs=0.02)
+        assert 0.8 < outputs(variables, 1)[0] < 1.25
 
 
 MODEL = Net(VECTORS["dense"])
