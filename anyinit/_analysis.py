@@ -23,6 +23,10 @@ from anyinit._solve import Solution, solve
 from anyinit._stability import Stability, StabilityVerdict
 from anyinit._trace import Model
 from anyinit._traits import Role, Source
+from anyinit._uses import Meeting
+
+# A weight whose mean is a larger share of its root mean square is worth a word.
+_NOTED_MEAN = 0.2
 
 # A loop whose signal changes by less in its last step counts as settled.
 _SETTLED = 0.05
@@ -157,6 +161,20 @@ def _findings(model: Model, sites: Sites, solution: Solution) -> list[Finding]:
         Finding(Kind.DISAGREEING_SITES, path, "", f"{min(scales):.3g} … {max(scales):.3g}")
         for path, scales in asked.items()
     ]
+    contracted = {
+        leaf
+        for use in sites.uses.scaled
+        if use.meeting is Meeting.CONTRACTION
+        for leaf, _ in use.sources
+    }
+    for leaf in sorted(contracted):
+        samples = model.parameters[leaf].samples
+        if samples is not None and samples.ndim:
+            mean, variance = mean_and_variance(samples)
+            share = abs(mean) / math.sqrt(mean**2 + variance)
+            if share > _NOTED_MEAN:
+                path = model.parameters[leaf].name
+                found.append(Finding(Kind.DRAWN_WITH_MEAN, path, "", f"{share:.2f}"))
     if solution.unsettled is not None:
         detail = f"relative change {solution.unsettled:.2g} in the last pass"
         found.append(Finding(Kind.UNSETTLED, "model", "", detail))

@@ -70,6 +70,10 @@ class Kind(enum.Enum):
         "{subject} feeds back into itself in a loop, so it is not scaled above 1/√fan_in, which "
         "leaves less at its site than the target."
     )
+    DRAWN_WITH_MEAN = (
+        "{subject} is drawn with a mean of {detail} of its scale, so its products add up to more "
+        "than planned wherever their input has a mean: draw it with mean zero."
+    )
     LOOP_CAPPED = "The loop at {subject} did not settle within {detail} steps."
     UNSTABLE = (
         "Errors in the signal's scale grow through {subject}: by a factor of {detail} without a "

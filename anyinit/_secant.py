@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 # The largest change of a logarithm in one pass: far from the solution the response is no line.
-_LARGEST = 1.5
+_LARGEST = 5.0
 # A response that is weaker than this says nothing.
 _LEAST = 0.25
 

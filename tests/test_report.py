@@ -5,9 +5,14 @@ from __future__ import annotations
 import dataclasses
 import re
 
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
 import pytest
+from models import Net
 from plans import TIED, constants, scaled_logits, weight
 
+import anyinit
 from anyinit._collapse import collapse
 from anyinit._findings import Finding, Kind, Reason
 from anyinit._plan import LeftAlone, Plan
@@ -182,3 +187,14 @@ def test_html_is_escaped() -> None:
 
 def test_repr_is_short() -> None:
     assert repr(gpt()) == "Plan(48 weights, 25 left alone, 12 findings)"
+
+
+def test_weights_drawn_with_a_mean_are_noted() -> None:
+    def body(net: nn.Module, x: jax.Array) -> jax.Array:
+        x = nn.relu(nn.Dense(64, kernel_init=nn.initializers.uniform(0.1), name="up")(x))
+        return nn.Dense(64, name="down")(x)
+
+    findings = anyinit.flax.plan(Net(body), jnp.zeros((4, 64))).findings
+    (noted,) = [f for f in findings if f.kind is Kind.DRAWN_WITH_MEAN]
+    assert noted.subject == "up/kernel"
+    assert "a mean of 0.87 of its scale" in noted.message
