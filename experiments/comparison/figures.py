@@ -46,9 +46,8 @@ def write(preset: Preset, tasks: Mapping[str, Task], records: Records, out: Path
     for ax in list(figure.axes)[len(drawn) :]:
         ax.remove()
     handles, _ = figure.axes[0].get_legend_handles_labels()
-    figure.legend(
-        handles, INITIALIZATIONS.values(), loc="outside upper center", ncols=3, fontsize=9
-    )
+    place = {"loc": "outside upper center", "ncols": 3 if columns > 1 else 1, "fontsize": 9}
+    figure.legend(handles, INITIALIZATIONS.values(), **place)
     figure.supxlabel("learning rate", fontsize=9)
     figure.supylabel(f"loss after {preset.budget.steps} steps", fontsize=9)
     path = out / "comparison.png"

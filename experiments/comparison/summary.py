@@ -102,11 +102,11 @@ def _against(title: str, ours: Losses, default: Losses) -> str:
     if abs(ahead) <= spread:
         return (
             f"{title} and the default cannot be told apart "
-            f"({_apart(ahead)} it, seeds spread by {spread:.3f})"
+            f"({_apart(ahead)} it, spread {spread:.3f})"
         )
     if ahead > 0:
-        return f"{title} wins by {ahead:.3f} (seeds spread by {spread:.3f})"
-    return f"the default wins over {title} by {-ahead:.3f} (seeds spread by {spread:.3f})"
+        return f"{title} wins by {ahead:.3f} (spread {spread:.3f})"
+    return f"the default wins over {title} by {-ahead:.3f} (spread {spread:.3f})"
 
 
 def _apart(ahead: float) -> str:

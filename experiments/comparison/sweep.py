@@ -35,7 +35,7 @@ class Run:
         return scheme | {"task": self.task, "rate": self.rate, "seed": self.seed}
 
     def __str__(self) -> str:
-        return f"{self.task:16} {self.initialization:9} rate {self.rate:<6g} seed {self.seed}"
+        return f"{self.task:15} {self.initialization:9} {self.rate:<6g} seed {self.seed}"
 
 
 def runs_of(preset: Preset, task: str) -> list[Run]:

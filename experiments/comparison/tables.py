@@ -31,7 +31,7 @@ def markdown(preset: Preset, tasks: Mapping[str, Task], records: Records) -> str
                     INITIALIZATIONS[key],
                     _number(_mean(one.at.initial)),
                     _number(one.at.mean),
-                    f"± {spread / 2:.3f}" if math.isfinite(spread) else "-",
+                    f"{spread:.3f}" if math.isfinite(spread) else "-",
                     f"{one.at.rate:g}" + ("*" if one.is_edge else ""),
                 ]
             )
@@ -39,12 +39,13 @@ def markdown(preset: Preset, tasks: Mapping[str, Task], records: Records) -> str
     budget = preset.budget
     about = (
         f"Mean held-out loss in nats before and after {budget.steps} steps, at the best of "
-        f"{len(preset.rates)} rates; {len(preset.seeds)} seeds, of which half the range is given. "
-        "A star marks a rate at an end of the sweep."
+        f"{len(preset.rates)} rates; {len(preset.seeds)} seeds, "
+        "whose largest loss less the smallest is the spread. A star marks a rate at an end of the "
+        "sweep."
     )
     parts = [about, grid(HEAD, lines), "\n".join(sentences)] if lines else []
     if missing:
-        parts.append(f"Not trained wholly: {', '.join(missing)}.")
+        parts.append(f"Not trained wholly: {'; '.join(missing)}.")
     return "\n\n".join(parts) + "\n"
 
 
