@@ -126,8 +126,8 @@ def test_ten_tasks_of_width_64_or_more_make_a_loss_from_any_key() -> None:
 
 def test_images_are_normalized_and_every_shape_differs() -> None:
     key = jax.random.key(3)
-    images, kinds = examples.shapes(256)(key)
-    same, covered = examples.masks(256)(key)
+    images, kinds = jax.jit(examples.shapes(256))(key)
+    same, covered = jax.jit(examples.masks(256))(key)
     np.testing.assert_array_equal(images, same)
     np.testing.assert_allclose(jnp.mean(images, axis=(1, 2, 3)), 0, atol=1e-5)
     np.testing.assert_allclose(jnp.mean(images**2, axis=(1, 2, 3)), 1, rtol=1e-4)
@@ -139,7 +139,7 @@ def test_images_are_normalized_and_every_shape_differs() -> None:
 
 
 def test_every_class_of_the_teacher_occurs() -> None:
-    x, kinds = examples.taught(2000)(jax.random.key(0))
+    x, kinds = jax.jit(examples.taught(2000))(jax.random.key(0))
     assert x.shape == (2000, examples.TEACHER_INPUTS)
     counts = np.bincount(np.asarray(kinds), minlength=examples.TEACHER_CLASSES)
     assert counts.min() > 20
@@ -147,7 +147,7 @@ def test_every_class_of_the_teacher_occurs() -> None:
 
 
 def test_targets_are_the_tokens_that_follow() -> None:
-    inputs, targets = examples.windows(jnp.asarray(TEXT), 8, 5)(jax.random.key(0))
+    inputs, targets = jax.jit(examples.windows(jnp.asarray(TEXT), 8, 5))(jax.random.key(0))
     assert inputs.shape == targets.shape == (5, 8)
     np.testing.assert_array_equal(inputs[:, 1:], targets[:, :-1])
 
