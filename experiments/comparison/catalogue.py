@@ -23,7 +23,7 @@ class Sizes:
 
     Arguments:
         width: of every model.
-        scale: depth, as a multiple of four blocks (16 layers of the MLP, 1 level of the U-Net).
+        scale: depth of every model, as a share of the usual one below.
         batch: examples in a step; an MLP's step has four times as many.
         window: tokens of an example.
         vocab: number of tokens V.

@@ -101,7 +101,7 @@ class Program:
     """A compiled run.
 
     The steps are called one by one, not by `lax.scan`: on a CPU a convolution inside of a loop
-    takes twenty times as long (https://github.com/jax-ml/jax/issues/12868).
+    takes ten to twenty times as long (https://github.com/jax-ml/jax/issues/12868).
 
     Arguments:
         steps: how many there are.
