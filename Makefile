@@ -3,11 +3,12 @@
 PYTHON ?= python3
 PYTEST_ARGS ?= --numprocesses logical --maxprocesses 8 --dist worksteal
 STUDY_ARGS ?= --preset small
+COMPARISON_ARGS ?= --preset full
 
 BIN := .venv/bin
 INSTALL_FILES := pyproject.toml constraints.txt anyinit/_version.py
 
-.PHONY: test test-slow test-keras-torch test-versions test-wheel study docs lint format types versions clean
+.PHONY: test test-slow test-keras-torch test-versions test-wheel study comparison docs lint format types versions clean
 
 test: .venv/installed-dev
 	$(BIN)/pytest $(PYTEST_ARGS)
@@ -28,6 +29,9 @@ test-wheel:
 
 study: .venv/installed-study
 	$(BIN)/python experiments/tied.py $(STUDY_ARGS)
+
+comparison: .venv/installed-study
+	$(BIN)/python experiments/tasks.py $(COMPARISON_ARGS)
 
 # Any warning fails it. The variable silences the theme's note on releases to come.
 docs: .venv/installed-docs
