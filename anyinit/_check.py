@@ -32,8 +32,9 @@ class Verdict(enum.Enum):
         'than assumed: pass input_moment=, or initialize with mode="empirical".'
     )
     UNCERTAIN = (
-        "The second moment is off, but by no more than what a batch and a draw of this size "
-        "scatter by: measure on a larger batch."
+        "The second moment is off, but by no more than what a batch, a width and a draw of this "
+        "size scatter by: take a larger batch, a wider model or another draw, whichever adds most "
+        "to the error, or allow for it by tolerance=."
     )
     SILENT = (
         "Only zeros arrive, although a signal is predicted: the batch leaves this part of the "

@@ -34,7 +34,9 @@ def check_report(check: Check) -> Report:
                     tuple(
                         name
                         for name, _ in collapse(
-                            (row.path, row.place) for row in off if row.verdict is verdict
+                            dict.fromkeys(
+                                (row.path, row.place) for row in off if row.verdict is verdict
+                            )
                         )
                     ),
                 )

@@ -65,6 +65,11 @@ def coordinate_check(
     Raises:
         ValueError: fewer than two widths, no step, or sites that differ from width to width.
     """
+    if isinstance(make_model, nn.Module) or not callable(make_model):
+        raise TypeError(
+            "coordinate_check makes a model of each width: expected a function of the width, such "
+            f"as lambda width: Model(width), got an instance of {type(make_model).__name__}."
+        )
     widths = tuple(widths)
     if len(set(widths)) < 2 or min(widths) < 1:
         raise ValueError(

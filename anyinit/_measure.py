@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -66,9 +66,30 @@ def measured_check(
                     analysis.model.graph.producers[value],
                 )
             )
-    rows += _missed(analysis, plan, places)
+    rows = [*_once_a_place(rows), *_missed(analysis, plan, places)]
     findings = [*plan.findings, *batch_findings(analysis, arrays), *_inputs(analysis, found)]
     return Check(tuple(rows), tuple(dict.fromkeys(findings)))
+
+
+def _once_a_place(rows: Sequence[MeasuredRow]) -> list[MeasuredRow]:
+    """One row for the many steps of a loop: the one that is furthest from its prediction.
+
+    Arguments:
+        rows: a row for every value that was measured.
+    """
+    groups: dict[Hashable, list[MeasuredRow]] = {}
+    for row in rows:
+        predicted = None if row.predicted is None else f"{row.predicted:.1e}"
+        key = (row.path, row.place, row.site, row.where, row.at_most, predicted)
+        groups.setdefault(key, []).append(row)
+    return [max(group, key=_deviation) for group in groups.values()]
+
+
+def _deviation(row: MeasuredRow) -> float:
+    """How far a measurement is from its prediction; what cannot be told counts as furthest."""
+    if row.predicted is None or not row.predicted > 0 or not row.measured > 0:
+        return math.inf
+    return abs(math.log(row.measured / row.predicted))
 
 
 def _missed(analysis: Analysis, plan: Plan, places: Mapping[int, Any]) -> list[MeasuredRow]:

@@ -123,7 +123,8 @@ def _stability(plan: Plan) -> Section:
     layers = _count(found.depth, "nonlinear layer")
     error = "An error in the signal's second moment"
     if found.depth == 0:
-        sentence = f"{error} is taken off by a norm after every nonlinearity."
+        sentence = f"{error} is taken off by a norm after every nonlinearity, "
+        sentence += "or by a weight that starts at zero."
     else:
         sentence = f"{error} changes by a factor of {number_text(found.growth)} over {layers}"
         sentence += f": {found.verdict.value}."

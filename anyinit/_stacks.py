@@ -65,9 +65,22 @@ def _read_through(builder: Builder) -> None:
             collected = _untransposed(axes, node.inputs[0])
             item = _item(builder, node, node.inputs[0])
             parts = steps.get(collected, ())
-            # A loop over time that was cut off at the cap has not written out all of its steps.
-            if item is not None and len(parts) == builder.shapes[node.inputs[0]][0]:
-                builder.nodes[position] = _laid_out(builder, node, parts[item])
+            if item is not None and parts:
+                count = builder.shapes[node.inputs[0]][0]
+                step = parts[_written_step(item, len(parts), count)]
+                builder.nodes[position] = _laid_out(builder, node, step)
+
+
+def _written_step(item: int, written: int, count: int) -> int:
+    """Which written-out step stands for an item of what a loop of ``count`` steps has collected.
+
+    A loop over time that was cut off at the cap has not written out all of its steps. Those that it
+    has stand for the first ones and for the last ones alike, each next to its own neighbours: what
+    steps have in common with the next is what a second loop over them depends on.
+    """
+    if item < written:
+        return item
+    return max(written - (count - item), 0)
 
 
 def _transposed(

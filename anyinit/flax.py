@@ -25,7 +25,7 @@ from anyinit._check import Check
 from anyinit._empirical import measured_plan
 from anyinit._match import check_parameters
 from anyinit._measure import measured_check
-from anyinit._paths import named_leaves
+from anyinit._paths import PARAMS, Leaf, named_leaves
 from anyinit._plan import Plan
 from anyinit._site_values import SiteValues, named_sites, values_at
 from anyinit._trace import Parameter, abstract, initial_samples, is_array, trace
@@ -80,6 +80,12 @@ def init(
     check_mode(mode)
     _check_module(model)
     _check_key(rng)
+    if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves((args, kwargs))):
+        raise TypeError(
+            "anyinit.flax.init draws the parameters, for which model.init needs arrays; got a "
+            "jax.ShapeDtypeStruct. Use anyinit.flax.plan(model, x) for a plan from shapes, or "
+            "jax.eval_shape around init."
+        )
     extra = kwargs.pop("rngs", None)
     streams = dict(rng) if isinstance(rng, dict) else {"params": rng}
     if extra is not None:
@@ -186,7 +192,7 @@ def measure(
     if made is not None:
         check_parameters(made, named_leaves(params, made.known_names)[0])
         only = [glob.escape(row.path) for row in made.weights]
-    traced = _traced(model, args, kwargs, rngs, only, None, input_moment)
+    traced = _traced(model, args, kwargs, rngs, only, None, input_moment, params)
     leaves, arrays = traced.values(params)
     check_batch(traced.arrays)
     check_values(leaves)
@@ -262,8 +268,9 @@ def _traced(
     only: str | Sequence[str] | None,
     skip: str | Sequence[str] | None,
     input_moment: float,
+    given: Any = None,
 ) -> _Traced:
-    """Trace a model and analyse it."""
+    """Trace a model and analyse it; parameters that are given have to be this model's."""
     _check_module(model)
     check_moment(input_moment)
     key = jax.eval_shape(lambda: jax.random.key(0))
@@ -290,6 +297,8 @@ def _traced(
         raise
     made = initial_samples(initialize, keys, arrays)
     named, treedef = named_leaves(shapes)
+    if given is not None:
+        _check_belongs(model, named, given)
     parameters = [
         Parameter(
             leaf.name,
@@ -331,6 +340,28 @@ def _traced(
         tuple(sorted(keys)),
         tuple(leaf for leaf in leaves if is_array(leaf)),
     )
+
+
+def _check_belongs(model: nn.Module, named: Sequence[Leaf], given: Any) -> None:
+    """Refuse parameters of another model."""
+    expected = {leaf.name: tuple(leaf.value.shape) for leaf in named if leaf.collection == PARAMS}
+    found = {
+        leaf.name: tuple(jnp.shape(leaf.value))
+        for leaf in named_leaves(given, list(expected))[0]
+        if leaf.collection == PARAMS
+    }
+    wrong = [
+        f"{name} is {found.get(name, 'missing')}, expected {expected.get(name, 'no such leaf')}"
+        for name in dict.fromkeys([*expected, *found])
+        if expected.get(name) != found.get(name)
+    ]
+    if wrong:
+        raise ValueError(
+            f"these parameters are not those of this {type(model).__name__}: "
+            + "; ".join(wrong[:4])
+            + (f" and {len(wrong) - 4} more" if len(wrong) > 4 else "")
+            + ". Pass the variables that anyinit.flax.init(model, rng, x) returned for it."
+        )
 
 
 def _call_of(model: nn.Module, args: Sequence[Any], arrays: Sequence[Any]) -> str:

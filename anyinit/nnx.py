@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-from flax import nnx
+from flax import linen, nnx
 
 from anyinit._analysis import Analysis, examine
 from anyinit._arguments import check_batch, check_inputs, check_mode, check_moment, selection
@@ -315,5 +315,7 @@ def _no_module(got: Any) -> TypeError:
     name = got.__name__ if isinstance(got, type) else type(got).__name__
     return TypeError(
         f"Expected an instance of flax.nnx.Module, or a function that makes one from nnx.Rngs, "
-        f"got {name}" + (" itself, a class." if isinstance(got, type) else ".")
+        f"got {name}"
+        + (" itself, a class: create an instance first." if isinstance(got, type) else ".")
+        + (" For a linen module use anyinit.flax." if isinstance(got, linen.Module) else "")
     )

@@ -247,3 +247,8 @@ def test_nothing_changed_after_an_error() -> None:
     error(anyinit.flax.init, MODEL, KEY, X, mode="Empirical")
     error(anyinit.flax.plan(TiedLM(64, 1), IDX).rescale, variables)
     jax.tree.map(np.testing.assert_array_equal, variables, copy)
+
+
+def test_init_from_shapes_points_to_plan() -> None:
+    with pytest.raises(TypeError, match=r"Use anyinit\.flax\.plan\(model, x\)"):
+        anyinit.flax.init(MODEL, jax.random.key(0), jax.ShapeDtypeStruct(X.shape, X.dtype))

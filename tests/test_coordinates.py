@@ -236,3 +236,8 @@ def test_missing_matplotlib_is_said_plainly(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ImportError, match=r"pip install 'anyinit-jax\[plot\]'"):
         checked(steps=1).plot()
+
+
+def test_an_instance_is_no_function_of_the_width() -> None:
+    with pytest.raises(TypeError, match="lambda width: Model"):
+        anyinit.coordinate_check(nn.Dense(8), (8, 16), normal(0, (4, 8)), optax.adam(1e-3))

@@ -291,3 +291,23 @@ def test_refused_arguments(params: Any) -> None:
 def test_rows_are_plain_records(check: Check) -> None:
     assert all(isinstance(row, MeasuredRow) for row in check.rows)
     assert hash(check.rows[0]) == hash(dataclasses.replace(check.rows[0]))
+
+
+def test_parameters_of_another_model_are_refused(params: Any) -> None:
+    other = anyinit.flax.init(TiedLM(d=WIDTH), KEY, tokens(0, 2000))
+    with pytest.raises(ValueError, match="these parameters are not those of this"):
+        anyinit.flax.measure(MODEL, other, X)
+    small, wide = Net(lambda net, x: nn.Dense(8)(x)), Net(lambda net, x: nn.Dense(16)(x))
+    made = anyinit.flax.init(wide, KEY, X)
+    with pytest.raises(ValueError, match=rf"Dense_0/kernel is \({WIDTH}, 16\), expected"):
+        anyinit.flax.measure(small, made, X)
+
+
+def test_steps_of_a_loop_are_one_row() -> None:
+    def body(net: nn.Module, x: jax.Array) -> jax.Array:
+        return nn.Dense(64, name="head")(nn.RNN(nn.GRUCell(64))(nn.Dense(64, name="in")(x)))
+
+    x = normal(0, (16, 12, 32))
+    check = anyinit.flax.measure(Net(body), anyinit.flax.init(Net(body), KEY, x), x)
+    paths = [row.path for row in check.rows if row.place is Place.SITE]
+    assert paths.count("in/kernel") <= 2
