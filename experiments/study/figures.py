@@ -116,15 +116,14 @@ def training_curves(ax: Axes, records: Records, width: int) -> None:
 
 
 def _one(panel, records: Records, preset: Preset, width: int | None = None) -> Figure:
-    """A figure of one panel, which says underneath what was trained."""
+    """A figure of one panel, which says underneath what was measured."""
     figure = Figure(figsize=(7.5, 5), layout="constrained")
     panel(figure.subplots(), records, preset if width is None else width)
     p = preset.protocol
-    figure.supxlabel(
-        f"{p.layers} layers, V = {p.vocab:,}, {p.steps} steps of {p.batch} × {p.window} tokens",
-        fontsize="small",
-        color="grey",
-    )
+    says = f"{p.layers} layers, V = {p.vocab:,}"
+    if width is not None:
+        says += f", {p.steps} steps of {p.batch} × {p.window} tokens"
+    figure.supxlabel(says, fontsize="small", color="grey")
     return figure
 
 
