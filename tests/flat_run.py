@@ -205,12 +205,17 @@ def _applied(model: nn.Module, variables: Any, seed: int, args: Any, kwargs: Any
     streams = {name: key for name, key in keys(seed).items() if name != "params"}
     mutable = kwargs.pop("mutable", False) or [n for n in variables if n != "params"]
 
-    def apply(variables: Any, args: Any) -> Any:
+    leaves, structure = jax.tree.flatten(args)
+    # What is no array is a static argument of the model, here as in a plan.
+    arrays = {i: leaf for i, leaf in enumerate(leaves) if hasattr(leaf, "shape")}
+
+    def apply(variables: Any, arrays: Any) -> Any:
+        args = jax.tree.unflatten(structure, [arrays.get(i, v) for i, v in enumerate(leaves)])
         if mutable:
             return model.apply(variables, *args, rngs=streams, mutable=mutable, **kwargs)[0]
         return model.apply(variables, *args, rngs=streams, **kwargs)
 
-    return compiled_for(apply, dict(variables), args)(dict(variables), args)
+    return compiled_for(apply, dict(variables), arrays)(dict(variables), arrays)
 
 
 def _difference(own: Any, results: Sequence[Any]) -> float:
