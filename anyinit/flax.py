@@ -80,7 +80,8 @@ def init(
     check_mode(mode)
     _check_module(model)
     _check_key(rng)
-    if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves((args, kwargs))):
+    leaves = jax.tree.leaves((args, kwargs))
+    if mode == "analytic" and any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves):
         raise TypeError(
             "anyinit.flax.init draws the parameters, for which model.init needs arrays; got a "
             "jax.ShapeDtypeStruct. Use anyinit.flax.plan(model, x) for a plan from shapes, or "
