@@ -108,6 +108,26 @@ def asked_factor(
     return math.exp(sum(logs) / len(logs)) if logs else None
 
 
+def asked_of_sites(
+    problem: Problem, iterate: Iterate, record: Record, sites: Sequence[Site]
+) -> list[float]:
+    """Logarithm of the factor on a weight's scale that each of its sites asks for, after a pass.
+
+    Arguments:
+        problem: what has to be solved.
+        iterate: the numbers so far.
+        record: what the pass has seen.
+        sites: the sites of one weight; those that ask for nothing are left out.
+    """
+    logs = []
+    for site in sites:
+        entering, weight = record.asked.get(site.use.value, (0.0, 0.0))
+        factor = asked_factor(problem, iterate, [site], entering, weight)
+        if factor is not None:
+            logs.append(math.log(factor) / site.use.power)
+    return logs
+
+
 def disagreements(
     problem: Problem, iterate: Iterate, record: Record
 ) -> dict[Source, tuple[float, float]]:
@@ -122,12 +142,8 @@ def disagreements(
     for source, sites in problem.deciding.items():
         if len(sites) < 2 or source in problem.limits or source not in iterate.sigma:
             continue
-        scales = []
-        for site in sites:
-            entering, weight = record.asked.get(site.use.value, (0.0, 0.0))
-            factor = asked_factor(problem, iterate, [site], entering, weight)
-            if factor is not None:
-                scales.append(iterate.sigma[source] * factor ** (1 / site.use.power))
+        logs = asked_of_sites(problem, iterate, record, sites)
+        scales = [iterate.sigma[source] * math.exp(log) for log in logs]
         if scales and max(scales) > _AGREE * min(scales):
             found[source] = (min(scales), max(scales))
     return found

@@ -12,7 +12,6 @@ from anyinit._events import Acts
 from anyinit._linear import collects_steps, linear_way
 from anyinit._path import Path
 from anyinit._places import Excess, Measured, Measurement, Place, Places
-from anyinit._repeated import repeated_uses
 from anyinit._sites import Site
 from anyinit._targets import arrival_of, target, wanted
 from anyinit._traits import Source
@@ -27,7 +26,7 @@ def find_places(analysis: Analysis) -> Places:
         analysis: the analysis.
     """
     model, sites, solution = analysis.model, analysis.sites, analysis.solution
-    repeated = repeated_uses(model.graph, model.traits, sites.uses.scaled)
+    repeated = solution.repeated
     problem = problem_of(model.graph, sites, analysis.drawn, repeated)
     planned = frozenset(s for s in problem.deciding if s not in solution.silent)
     finder = _Finder(analysis, problem, planned & solution.sigma.keys())

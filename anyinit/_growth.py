@@ -13,9 +13,7 @@ from collections.abc import Mapping, Sequence, Set
 import numpy as np
 
 from anyinit._events import Acts
-from anyinit._positions import find_pools
 from anyinit._propagate import Record, propagate
-from anyinit._repeated import repeated_uses
 from anyinit._sites import Sites
 from anyinit._slopes import Function, functions_of, nonlinearities
 from anyinit._solve import Solution
@@ -108,8 +106,8 @@ def _follow(
         ask,
         frozenset(model.outputs),
         kept,
-        repeated_uses(model.graph, model.traits, sites.uses.scaled),
-        find_pools(model.graph, model.traits),
+        solution.repeated,
+        solution.pools,
     )
     return growth, record
 

@@ -6,9 +6,7 @@ from collections.abc import Set
 
 from anyinit._analysis import Analysis
 from anyinit._plan import Plan
-from anyinit._positions import find_pools
 from anyinit._propagate import Record, propagate
-from anyinit._repeated import repeated_uses
 from anyinit._traits import Source
 
 
@@ -32,8 +30,8 @@ def predict(analysis: Analysis, plan: Plan, wanted: Set[int]) -> Record:
         lambda *_: 1.0,
         wanted,
         frozenset(),
-        repeated_uses(graph, traits, sites.uses.scaled),
-        find_pools(graph, traits),
+        analysis.solution.repeated,
+        analysis.solution.pools,
     )
 
 

@@ -8,9 +8,16 @@ from collections.abc import Mapping, Set
 
 import numpy as np
 
-from anyinit._demands import Iterate, Problem, asked_factor, disagreements, problem_of
+from anyinit._demands import (
+    Iterate,
+    Problem,
+    asked_factor,
+    asked_of_sites,
+    disagreements,
+    problem_of,
+)
 from anyinit._graph import Graph
-from anyinit._positions import find_pools
+from anyinit._positions import Pool, find_pools
 from anyinit._propagate import Record, propagate
 from anyinit._repeated import repeated_uses
 from anyinit._secant import Move, next_move
@@ -38,6 +45,8 @@ class Solution:
         limited: recurrent weights that may not be as large as their site asks.
         disagreeing: the smallest and largest scale that the uses of a source ask for, where
             they differ.
+        repeated: identities of the weights that are used several times.
+        pools: sums and extremes over positions.
         unsettled: largest relative change in the last pass, if it is not settled.
     """
 
@@ -48,6 +57,8 @@ class Solution:
     silent: frozenset[Source]
     limited: tuple[Source, ...]
     disagreeing: Mapping[Source, tuple[float, float]]
+    repeated: Mapping[int, int]
+    pools: Mapping[int, Pool]
     unsettled: float | None
 
 
@@ -106,6 +117,8 @@ def solve(
         _silent(problem, iterate, record),
         tuple(s for s, limit in problem.limits.items() if iterate.sigma.get(s) == limit),
         disagreements(problem, iterate, record),
+        repeated,
+        pools,
         change if change >= _SETTLED else None,
     )
 
@@ -135,12 +148,7 @@ def _rescale_shared(problem: Problem, iterate: Iterate, record: Record, damping:
     for source, found in problem.deciding.items():
         if source in problem.single or source not in iterate.sigma:
             continue
-        logs = []
-        for site in found:
-            entering, weight = record.asked.get(site.use.value, (0.0, 0.0))
-            ratio = asked_factor(problem, iterate, [site], entering, weight)
-            if ratio is not None:
-                logs.append(math.log(ratio) / site.use.power)
+        logs = asked_of_sites(problem, iterate, record, found)
         if logs:
             move = next_move(sum(logs) / len(logs), iterate.moves.get(source), damping)
             limit = problem.limits.get(source, math.inf)
