@@ -26,7 +26,7 @@ from anyinit._traits import Argument, Chosen, Role, Trait, Traits
 # The largest literal that is inspected for one-hot rows.
 _INSPECTED = 1 << 16
 
-_KEEPS_ROLE = primitives.IDENTITY | primitives.SHAPE | primitives.PICK | primitives.JOIN
+_KEEPS_ROLE = primitives.LAYOUT | primitives.PICK | primitives.JOIN
 _KEEPS_SILENCE = _KEEPS_ROLE | primitives.ADDITIONS | primitives.SUMS | {"neg", "div", "select_n"}
 
 
@@ -142,7 +142,7 @@ def _picks_kernels(graph: Graph, node: Node, operand: Trait) -> bool:
     while pending:
         value = pending.pop()
         for reader in (graph.nodes[index] for index in graph.consumers[value]):
-            if reader.primitive in primitives.IDENTITY | primitives.SHAPE:
+            if reader.primitive in primitives.LAYOUT:
                 pending.append(reader.outputs[0])
                 continue
             axes = contracted_axes(reader, reader.inputs.index(value))
@@ -184,7 +184,7 @@ def _trait(
     if role is Role.OPAQUE:
         trait = dataclasses.replace(trait, chosen=_chosen(graph, node, inputs))
     if not trait.moves:
-        if name in primitives.IDENTITY | primitives.SHAPE and inputs:
+        if name in primitives.LAYOUT and inputs:
             return dataclasses.replace(trait, origin=inputs[0].origin)
         return trait
     trait = scaling(traits, node, trait)
@@ -221,7 +221,7 @@ def _one_hot(traits: Traits, graph: Graph, node: Node, inputs: Sequence[Trait]) 
     if node.primitive == "select_n":
         # where(one_hot, 1, 0), not a mask on a signal
         return inputs[0].one_hot and not any(trait.moves for trait in inputs)
-    if node.primitive in primitives.IDENTITY | primitives.SHAPE and inputs:
+    if node.primitive in primitives.LAYOUT and inputs:
         return inputs[0].one_hot
     return False
 

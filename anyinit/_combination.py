@@ -20,7 +20,7 @@ def combination(traits: Traits, graph: Graph, node: Node, trait: Trait) -> Trait
     """Fill in the tags that recognize a softmax, and carry them on."""
     name = node.primitive
     first = traits[node.inputs[0]]
-    if name in primitives.IDENTITY | primitives.SHAPE:
+    if name in primitives.LAYOUT:
         return dataclasses.replace(
             trait,
             origin=first.origin,

@@ -60,7 +60,7 @@ def event_at(
     traits, name = sums.traits, node.primitive
     walked = (reached or inside)[0]
     result = traits[node.outputs[0]]
-    layout = name in primitives.IDENTITY | primitives.SHAPE
+    layout = name in primitives.LAYOUT
     if result.normalizes == traits[walked].base and not layout:
         return Acts.NORMALIZATION, None
     others = [value for value in node.inputs if value not in reached and value not in inside]
@@ -79,10 +79,10 @@ def event_at(
         # A statistic goes on as long as it scales with the walked value.
         if same_base and not moving:
             return None
-        if name in primitives.IDENTITY | primitives.SHAPE:
+        if name in primitives.LAYOUT:
             return None
         return (Acts.POOLING if _is_pooled(traits[walked]) else Acts.NONLINEARITY), None
-    if name in primitives.IDENTITY | primitives.SHAPE | primitives.PICK | {"neg"}:
+    if name in primitives.LAYOUT | primitives.PICK | {"neg"}:
         return (Acts.NONLINEARITY, None) if walked != node.inputs[0] else None
     if name in primitives.JOIN:
         return None

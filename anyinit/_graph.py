@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from anyinit import _primitives as primitives
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Node:
@@ -111,9 +113,19 @@ class Builder:
 
     def value(self, aval: Any, *, from_parameters: bool = False) -> int:
         """A new value of an abstract shape and dtype."""
-        self.shapes.append(tuple(getattr(aval, "shape", ())))
-        self.dtypes.append(getattr(aval, "dtype", np.dtype(np.float32)))
         self.from_parameters.append(from_parameters)
+        return self._add(
+            tuple(getattr(aval, "shape", ())), getattr(aval, "dtype", np.dtype(np.float32))
+        )
+
+    def like(self, value: int, shape: tuple[int, ...] | None = None) -> int:
+        """A new value as another: of its dtype and origin, and of its shape where none is given."""
+        self.from_parameters.append(self.from_parameters[value])
+        return self._add(self.shapes[value] if shape is None else shape, self.dtypes[value])
+
+    def _add(self, shape: tuple[int, ...], dtype: Any) -> int:
+        self.shapes.append(shape)
+        self.dtypes.append(dtype)
         return len(self.shapes) - 1
 
     def literal(self, array: Any, aval: Any = None) -> int:
@@ -155,6 +167,18 @@ class Builder:
             )
         )
         return outputs
+
+
+def before_layout(producers: Mapping[int, Node], value: int) -> int:
+    """A value before changes of layout and dtype.
+
+    Arguments:
+        producers: the node that writes each value.
+        value: where to start.
+    """
+    while (node := producers.get(value)) is not None and node.primitive in primitives.LAYOUT:
+        value = node.inputs[0]
+    return value
 
 
 def hidden_inputs(node: Node) -> tuple[int, ...]:

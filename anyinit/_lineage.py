@@ -17,8 +17,6 @@ from anyinit._contraction import terms_of_sum
 from anyinit._graph import Graph, Node
 from anyinit._traits import Role, Traits
 
-_LAYOUT = primitives.IDENTITY | primitives.SHAPE
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Multiple:
@@ -83,7 +81,7 @@ def _multiple(
 def _is_mean(graph: Graph, traits: Traits, node: Node, value: int) -> bool:
     """Whether a node divides a sum by the number of its terms."""
     producer = graph.producers[value]
-    while producer >= 0 and graph.nodes[producer].primitive in _LAYOUT:
+    while producer >= 0 and graph.nodes[producer].primitive in primitives.LAYOUT:
         value = graph.nodes[producer].inputs[0]
         producer = graph.producers[value]
     if producer < 0 or graph.nodes[producer].primitive not in primitives.SUMS:
@@ -96,7 +94,7 @@ def passes(traits: Traits, node: Node, value: int) -> bool:
     """Whether a node hands a value on through a constant factor, a mask, a bias or layout."""
     name = node.primitive
     others = [v for v in node.inputs if v != value]
-    if name in primitives.IDENTITY | primitives.SHAPE | {"neg", "pad"}:
+    if name in primitives.LAYOUT | {"neg", "pad"}:
         return node.inputs[0] == value
     still = all(not traits[v].moves for v in others)
     if name == "div":

@@ -12,8 +12,7 @@ from typing import Any
 
 import jax
 
-from anyinit import _primitives as primitives
-from anyinit._graph import Builder, Node
+from anyinit._graph import Builder, Node, before_layout
 
 
 def split_before_adding(builder: Builder) -> None:
@@ -45,11 +44,7 @@ def _vector(builder: Builder, producers: dict[int, Node], total: Node) -> tuple[
     """The two operands of a sum, if the second is a vector along the last axis, from parameters."""
     last = builder.shapes[total.outputs[0]][-1:]
     for x, added in (total.inputs, total.inputs[::-1]):
-        value = added
-        while (node := producers.get(value)) is not None and node.primitive in (
-            primitives.IDENTITY | primitives.SHAPE
-        ):
-            value = node.inputs[0]
+        value = before_layout(producers, added)
         own = builder.from_parameters[value] or value in builder.literals
         sizes = [size for size in builder.shapes[value] if size > 1]
         if own and sizes == list(last) and builder.shapes[added][-1:] == last:
@@ -67,7 +62,7 @@ def _along_last(builder: Builder, node: Node) -> bool:
 
 
 def _write_apart(builder: Builder, node: Node, x: int, vector: int) -> None:
-    parts = tuple(_value(builder, builder.shapes[v], builder.dtypes[v]) for v in node.outputs)
+    parts = tuple(builder.like(v) for v in node.outputs)
     builder.nodes.append(dataclasses.replace(node, inputs=(x,), outputs=parts))
     start = node.params["start_indices"][-1] if node.primitive == "slice" else 0
     for part, result in zip(parts, node.outputs, strict=True):
@@ -110,8 +105,3 @@ def _emitted(builder: Builder, node: Node, function: Any, vector: int) -> int:
         )
         values.update(zip(equation.outvars, results, strict=True))
     return values[jaxpr.outvars[0]]
-
-
-def _value(builder: Builder, shape: tuple[int, ...], dtype: Any) -> int:
-    aval = jax.ShapeDtypeStruct(shape, dtype)  # type: ignore[no-untyped-call]
-    return builder.value(aval)

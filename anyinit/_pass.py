@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from anyinit import _primitives as primitives
-from anyinit._graph import Graph, Node
+from anyinit._graph import Graph, Node, before_layout
 from anyinit._linear import delivered
 from anyinit._moments import moment, scaled, step_to, wide_dtype
 from anyinit._places import Excess, Measured, Measurement, Place, Places
@@ -160,11 +160,7 @@ class Walk:
 
     def _leaf(self, value: int) -> int:
         """The value that a view or cast of a weight was made from."""
-        node = self._nodes.get(value)
-        while node is not None and node.primitive in primitives.IDENTITY | primitives.SHAPE:
-            value = node.inputs[0]
-            node = self._nodes.get(value)
-        return value
+        return before_layout(self._nodes, value)
 
     def _carried(self, carrier: Carrier | None, product: Any) -> Any:
         """A use's product, multiplied by what weights with several uses have been given so far."""

@@ -8,10 +8,7 @@ import numpy as np
 
 from anyinit._positions import Pool
 from anyinit._rules.reduce import sum_of_terms
-from anyinit._signal import SAMPLES, mean_and_variance, normal_atom, quantile_draw
-
-# A correlation of samples that is smaller is taken for their noise.
-NOISE = 3.0 / math.sqrt(SAMPLES)
+from anyinit._signal import NOISE, mean_and_variance, normal_atom, quantile_draw
 
 
 def correlation(here: np.ndarray, there: np.ndarray) -> float:

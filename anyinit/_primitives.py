@@ -12,6 +12,9 @@ IDENTITY = frozenset(
 # The same numbers in other places.
 SHAPE = frozenset("reshape broadcast_in_dim transpose squeeze expand_dims broadcast".split())
 
+# The same numbers, whatever their places and dtype.
+LAYOUT = IDENTITY | SHAPE
+
 # Some of the numbers, or all of them in another order along an axis.
 PICK = frozenset(
     """slice dynamic_slice rev gather split stack_item sort roll random_shuffle

@@ -15,7 +15,7 @@ import numpy as np
 
 from anyinit._graph import Graph
 from anyinit._positions import Pool, are_followed
-from anyinit._repeated import Memory, in_step
+from anyinit._repeated import Memory, in_step, remembered_uses
 from anyinit._rules import evaluate
 from anyinit._signal import moment, normal_atom
 from anyinit._traits import Role, Source, Traits
@@ -85,6 +85,7 @@ def propagate(
     memory: Memory = {}
     twins = Twins(graph, traits, pools, are_followed(graph, traits, pools, repeated))
     twins.begin(signals)
+    remembered = remembered_uses(uses, repeated, everywhere=twins.active)
     broken: list[str] = []
     for value in graph.inputs:
         if traits.of[value] is not None and traits[value].role is Role.WEIGHT:
@@ -120,10 +121,15 @@ def propagate(
                     record.assumed.add(node.index)
                 if factor != 1.0:
                     results = [factor * result for result in results]
-                identity = repeated.get(node.index, -1 - node.index if twins.active else None)
+                identity, transposed = remembered.get(node.index, (None, None))
                 if identity is not None and use is not None and use.signal is not None:
-                    results = [in_step(memory, identity, numbers[use.signal], results[0])]
-                twins.follow(node, use, factor, numbers, results, memory, identity)
+                    product = numbers[use.signal], results[0]
+                    results = [in_step(memory, identity, *product, transposed)]
+                if transposed is not None and use is not None and entering > 0:
+                    # What is handed back counts as if the weight were larger.
+                    size = moment(results[0]) / (use.fan * entering)
+                    record.asked[use.value] = (entering, size)
+                twins.follow(node, use, factor, numbers, results, memory, identity, transposed)
             if not broken and any(
                 r.dtype.kind == "f" and not np.isfinite(r).all() for r in results
             ):

@@ -13,10 +13,8 @@ from collections.abc import Mapping, Set
 import jax.numpy as jnp
 import numpy as np
 
-from anyinit import _primitives as primitives
-from anyinit._graph import Builder, Node
+from anyinit._graph import Builder, Node, before_layout
 
-_LAYOUT = primitives.IDENTITY | primitives.SHAPE
 # f(Σ x) = Σ f(x): what may act alike on both sums.
 _LINEAR = frozenset("cumsum reduce_sum reduce_window_sum stack_item slice rev neg".split())
 
@@ -210,10 +208,7 @@ def _equal(context: _Context, one: int, other: int) -> bool:
 
 
 def _plain(context: _Context, value: int) -> int:
-    """A value before changes of layout and dtype."""
-    while (node := context.producers.get(value)) is not None and node.primitive in _LAYOUT:
-        value = node.inputs[0]
-    return value
+    return before_layout(context.producers, value)
 
 
 def _number(context: _Context, value: int) -> float | None:

@@ -11,12 +11,11 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence, Set
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from anyinit import _primitives as primitives
-from anyinit._graph import Builder, Node, renamed
+from anyinit._graph import Builder, Node, before_layout, renamed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,8 +124,7 @@ def _scatter(context: _Context, node: Node) -> None:
     primitive = "segment_sum" if count > 1 else "place"
     total = node.outputs[0]
     if not filled:
-        aval = jax.ShapeDtypeStruct(builder.shapes[whole], builder.dtypes[whole])  # type: ignore[no-untyped-call]
-        total = builder.value(aval)
+        total = builder.like(node.outputs[0])
     builder.nodes.append(
         dataclasses.replace(node, primitive=primitive, inputs=(part, indices), outputs=(total,))
     )
@@ -136,11 +134,7 @@ def _scatter(context: _Context, node: Node) -> None:
 
 def _is_zero(context: _Context, value: int) -> bool:
     """Whether a value is a literal zero, up to its shape."""
-    while (node := context.producers.get(value)) is not None:
-        if node.primitive not in primitives.IDENTITY | primitives.SHAPE:
-            return False
-        value = node.inputs[0]
-    literal = context.builder.literals.get(value)
+    literal = context.builder.literals.get(before_layout(context.producers, value))
     return literal is not None and literal.dtype.kind in "fiub" and not np.any(literal)
 
 
@@ -207,11 +201,9 @@ def _stacks(context: _Context, join: Node, axes: tuple[int, ...]) -> bool:
 def _add(context: _Context, node: Node, parts: Sequence[int]) -> None:
     """The sum of a stack, term by term."""
     builder = context.builder
-    shape, dtype = builder.shapes[node.outputs[0]], builder.dtypes[node.outputs[0]]
-    aval = jax.ShapeDtypeStruct(shape, dtype)  # type: ignore[no-untyped-call]
 
     def emitted(primitive: str, inputs: Sequence[int]) -> int:
-        value = builder.value(aval)
+        value = builder.like(node.outputs[0])
         builder.nodes.append(
             dataclasses.replace(
                 node,

@@ -60,7 +60,7 @@ def scaling(traits: Traits, node: Node, trait: Trait) -> Trait:
         degree = degree if level else None
     elif name == "select_n":
         degree = degree if level or not traits[node.inputs[0]].moves else None
-    elif name not in primitives.IDENTITY | primitives.SHAPE | primitives.PICK | {"pad"}:
+    elif name not in primitives.LAYOUT | primitives.PICK | {"pad"}:
         degree = None
     if degree is None:
         return trait

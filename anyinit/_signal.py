@@ -9,11 +9,15 @@ one-dimensional moments. All floats are float64; integers and booleans keep thei
 from __future__ import annotations
 
 import functools
+import math
 import statistics
 
 import numpy as np
 
 SAMPLES = 8192
+
+# A correlation of samples that is smaller is taken for their noise.
+NOISE = 3.0 / math.sqrt(SAMPLES)
 
 
 @functools.cache
@@ -56,6 +60,19 @@ def uniform_atom(*key: int) -> np.ndarray:
 def reshuffle(samples: np.ndarray, *key: int) -> np.ndarray:
     """The same marginal distribution, independent of the samples given."""
     return samples if samples.ndim == 0 else samples[permutation(*key)]
+
+
+def independent_copy(samples: np.ndarray, *key: int) -> np.ndarray:
+    """The same marginal distribution, reshuffled, without the correlation that chance leaves."""
+    copy = reshuffle(samples, *key)
+    if samples.ndim == 0 or samples.dtype.kind != "f":
+        return copy
+    mean, variance = mean_and_variance(samples)
+    if not (variance > 0 and np.isfinite(variance)):
+        return copy
+    ours, theirs = samples - mean, copy - mean
+    theirs = theirs - float(np.dot(ours, theirs)) / (SAMPLES * variance) * ours
+    return np.asarray(mean + theirs * np.sqrt(variance * SAMPLES / np.dot(theirs, theirs)))
 
 
 def quantile_draw(samples: np.ndarray, levels: np.ndarray) -> np.ndarray:

@@ -16,6 +16,7 @@ from anyinit._path import Path
 from anyinit._repeated import identities
 from anyinit._sums import Residual, Sums, find_residuals, only_lookups
 from anyinit._traits import Source, Traits
+from anyinit._transposed import with_transposes
 from anyinit._uses import Meeting, Use, Uses, find_uses, leaf_rank
 from anyinit._walk import Landing, land
 
@@ -100,7 +101,7 @@ def find_sites(graph: Graph, traits: Traits, outputs: frozenset[int]) -> Sites:
         traits: what each value is.
         outputs: the model's outputs that are logits or signals, scalar losses left out.
     """
-    uses = find_uses(graph, traits)
+    uses = with_transposes(graph, traits, find_uses(graph, traits))
     lineage = multiples(graph, traits, uses.by_value.keys())
     sums = Sums(graph, traits, uses, find_ancestry(graph, traits), lineage)
     residuals = dict(find_residuals(sums))

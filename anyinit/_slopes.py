@@ -20,8 +20,8 @@ from anyinit._traits import Role
 _STEP = 0.01
 _ALIKE = 0.02
 
-_PASSED = primitives.ELEMENTWISE | primitives.IDENTITY | primitives.SHAPE
-_LINEAR = primitives.ADDITIONS | primitives.IDENTITY | primitives.SHAPE | {"neg"}
+_PASSED = primitives.ELEMENTWISE | primitives.LAYOUT
+_LINEAR = primitives.ADDITIONS | primitives.LAYOUT | {"neg"}
 
 
 @dataclasses.dataclass(frozen=True)

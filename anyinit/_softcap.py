@@ -96,6 +96,6 @@ def _has_factor_behind(sums: Sums, start: int, value: int, inside: dict[int, np.
                 return False
             if factor is not None and abs(factor) != 1.0:
                 return True
-        elif node.primitive not in primitives.IDENTITY | primitives.SHAPE | primitives.ADDITIONS:
+        elif node.primitive not in primitives.LAYOUT | primitives.ADDITIONS:
             return False
         value = moving[0]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-import jax
 import numpy as np
 
 from anyinit import _primitives as primitives
@@ -161,9 +160,7 @@ def _item(builder: Builder, node: Node, value: int) -> int | None:
 
 def _separated(builder: Builder, node: Node, item: int) -> list[Node]:
     whole = node.inputs[0]
-    shape = builder.shapes[whole][1:]
-    aval = jax.ShapeDtypeStruct(shape, builder.dtypes[whole])  # type: ignore[no-untyped-call]
-    inner = builder.value(aval, from_parameters=True)
+    inner = builder.like(whole, builder.shapes[whole][1:])
     take = dataclasses.replace(
         node,
         primitive="stack_item",

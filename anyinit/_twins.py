@@ -17,12 +17,20 @@ import numpy as np
 from anyinit import _primitives as primitives
 from anyinit._contraction import fan_in
 from anyinit._graph import Graph, Node
-from anyinit._pooling import NOISE, correlation, extremes_over, sums_over
+from anyinit._pooling import correlation, extremes_over, sums_over
 from anyinit._positions import Pool, pairs_signals, takes_positions
-from anyinit._repeated import Memory, in_step
+from anyinit._repeated import Memory, Transposed, in_step
 from anyinit._rules import evaluate
 from anyinit._rules.layout import pick_key
-from anyinit._signal import mean_and_variance, normal, reshuffle, spread, uniform_atom
+from anyinit._signal import (
+    NOISE,
+    independent_copy,
+    mean_and_variance,
+    normal,
+    reshuffle,
+    spread,
+    uniform_atom,
+)
 from anyinit._traits import Traits
 from anyinit._uses import Meeting, Use, leaf_rank
 
@@ -51,7 +59,7 @@ class Twins:
     def begin(self, signals: Mapping[int, np.ndarray]) -> None:
         """Inputs are independent from position to position."""
         if self.active:
-            self.other.update({v: reshuffle(s, v, _OTHER) for v, s in signals.items()})
+            self.other.update({v: independent_copy(s, v, _OTHER) for v, s in signals.items()})
 
     def across(self, node: Node, numbers: Mapping[int, np.ndarray]) -> list[np.ndarray] | None:
         """The result of a node that takes several positions together; ``None`` for any other."""
@@ -114,6 +122,7 @@ class Twins:
         results: Sequence[np.ndarray],
         memory: Memory,
         identity: int | None,
+        transposed: Transposed | None,
     ) -> None:
         """Find a node's results at another position.
 
@@ -125,17 +134,18 @@ class Twins:
             results: samples of its results.
             memory: products of weights so far.
             identity: which weight the node multiplies with, if it does.
+            transposed: the same weight along its other axes, if it was met before.
         """
         if not self.active or node.index in self.pools or self._alike(node, numbers) > NOISE:
             return
         if self._is_drawn_anew(node, use):
             for value, result in zip(node.outputs, results, strict=True):
-                self.other[value] = reshuffle(result, value, _OTHER)
+                self.other[value] = independent_copy(result, value, _OTHER)
             return
         operands = [self.other.get(v, numbers[v]) for v in node.inputs]
         if use is not None and use.meeting is Meeting.ADDED and self._is_table(use):
             place = node.inputs.index(use.weight)
-            operands[place] = reshuffle(operands[place], use.weight, _OTHER)
+            operands[place] = independent_copy(operands[place], use.weight, _OTHER)
         elif not any(v in self.other for v in node.inputs):
             return
         found, _ = evaluate(self.graph, self.traits, node, operands)
@@ -144,11 +154,11 @@ class Twins:
             trait = self.traits[value]
             if use is not None and use.meeting is Meeting.CONTRACTION and use.signal is not None:
                 entering = self.other.get(use.signal, numbers[use.signal])
-                fresh = reshuffle(there, value, _OTHER)
-                there = in_step(memory, identity or 0, entering, fresh)
+                fresh = independent_copy(there, value, _OTHER)
+                there = in_step(memory, identity or 0, entering, fresh, transposed)
             elif trait.normalizes is not None and trait.over_positions:
                 # A norm over positions takes off what they have in common.
-                there = reshuffle(there, value, _OTHER)
+                there = independent_copy(there, value, _OTHER)
             self.other[value] = there
 
     def _is_table(self, use: Use) -> bool:

@@ -34,6 +34,7 @@ class Use:
         sources: the leaves behind the weight operand.
         power: the power of their common scale that the weight operand has.
         fan: number of elements summed over.
+        transposes: index of an earlier product of the same weight along its other axes.
     """
 
     node: int
@@ -44,6 +45,7 @@ class Use:
     sources: tuple[Source, ...]
     fan: float
     power: int = 1
+    transposes: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,6 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from breadth_case import OUT, VOCAB, D, network, sequences, text
+from measure import normal
 
 
 def lstm(net: nn.Module, x: jax.Array) -> jax.Array:
@@ -78,16 +79,21 @@ def cell_by_hand(net: nn.Module, x: jax.Array) -> jax.Array:
 
 
 def cell_with_leak(net: nn.Module, x: jax.Array) -> jax.Array:
-    """An echo-state-like cell that keeps 70% of its state."""
+    """An echo-state-like cell that keeps 70% of its state; the last one is read."""
     init = nn.initializers.normal(0.02)
     into, back = net.param("into", init, (D, D)), net.param("back", init, (D, D))
 
     def step(h: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         h = 0.7 * h + 0.3 * jax.nn.relu(x @ into + h @ back)
-        return h, h
+        return h, None
 
-    _, h = jax.lax.scan(step, jnp.zeros((x.shape[0], D)), jnp.swapaxes(x, 0, 1))
+    h, _ = jax.lax.scan(step, jnp.zeros((x.shape[0], D)), jnp.swapaxes(x, 0, 1))
     return nn.Dense(OUT, name="head")(h)
+
+
+def long_sequences(seed: int) -> tuple[jax.Array]:
+    """Long against the time in which a leaky state fills."""
+    return (normal(seed, (32, 32, D)),)
 
 
 def recurrence(decay: jax.Array, driven: jax.Array) -> jax.Array:
@@ -168,7 +174,7 @@ CASES = {
     "tied_lstm": network(tied_lstm, text, slow=True),
     "tied_gru_with_norm": network(tied_gru_with_norm, text, slow=True),
     "cell_by_hand": network(cell_by_hand, sequences),
-    "cell_with_leak": network(cell_with_leak, sequences, additions=None, scalable=False),
+    "cell_with_leak": network(cell_with_leak, long_sequences, additions=None, scalable=False),
     "state_space": network(state_space, sequences, near=2.5, additions=2),
     "linear_recurrence": network(linear_recurrence, sequences, near=2.5, additions=2),
     "cumulative_mean": network(cumulative_mean, sequences, near=2.5),

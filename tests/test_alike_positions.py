@@ -31,6 +31,12 @@ def mean_of_many_positions(net: nn.Module, x: jax.Array) -> jax.Array:
     return nn.Dense(OUT, name="head")(jnp.mean(x + nn.Dense(D)(h), (1, 2)))
 
 
+def drawn_bias_before_a_mean(net: nn.Module, x: jax.Array) -> jax.Array:
+    """A bias is the same at every position: a mean over positions keeps it whole."""
+    x = nn.Dense(D, bias_init=nn.initializers.normal(0.3))(x)
+    return nn.Dense(OUT, name="head")(jnp.mean(x, (1, 2)))
+
+
 def steps_with_a_mean(cell: type[nn.RNNCellBase]) -> Callable[..., jax.Array]:
     """After a function with a mean the steps of a sequence have a common part."""
 
@@ -51,6 +57,7 @@ def shifted_steps(net: nn.Module, x: jax.Array) -> jax.Array:
 CASES: dict[str, tuple[Callable[..., jax.Array], tuple[int, ...]]] = {
     "factor_at_each_use": (factor_at_each_use, (64, D)),
     "mean_of_many_positions": (mean_of_many_positions, (8, 8, 8, 3)),
+    "drawn_bias_before_a_mean": (drawn_bias_before_a_mean, (8, 8, 8, 3)),
     "steps_of_a_gru": (steps_with_a_mean(nn.GRUCell), (16, 8, D)),
     "steps_of_an_lstm": (steps_with_a_mean(nn.OptimizedLSTMCell), (16, 24, D)),
     "shifted_steps": (shifted_steps, (16, 24, D)),

@@ -76,9 +76,7 @@ def _pad(
 
 
 RULES = {
-    **dict.fromkeys(
-        (primitives.IDENTITY | primitives.SHAPE) - {"convert_element_type", "real", "imag"}, _same
-    ),
+    **dict.fromkeys(primitives.LAYOUT - {"convert_element_type", "real", "imag"}, _same),
     **dict.fromkeys(primitives.PICK - {"sort"}, _pick),
     "sort": _sort,
     "concatenate": _join,
