@@ -26,6 +26,8 @@ from anyinit._coordinates import coordinate_check as coordinate_check
 from anyinit._coordinates_report import Coordinate as Coordinate
 from anyinit._coordinates_report import CoordinateCheck as CoordinateCheck
 from anyinit._findings import Finding as Finding
+from anyinit._findings import Kind as Kind
+from anyinit._findings import Reason as Reason
 from anyinit._partition import optax_labels as optax_labels
 from anyinit._partition import optax_partition as optax_partition
 from anyinit._plan import LeftAlone as LeftAlone
