@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anyinit._check import Check, MeasuredRow, Verdict
 from anyinit._collapse import collapse
-from anyinit._report import Report, Section
+from anyinit._report import Report, Section, finding_items
 
 _COLUMNS = ("place", "site", "predicted", "measured", "±", "batch", "width", "draw", "verdict")
 _NUMERIC = ("predicted", "measured", "±", "batch", "width", "draw")
@@ -43,12 +43,7 @@ def check_report(check: Check) -> Report:
                 for verdict in verdicts
             ),
         ),
-        Section(
-            "Findings",
-            tuple(
-                (f"{f.message} [{f.where}]" if f.where else f.message, ()) for f in check.findings
-            ),
-        ),
+        Section("Findings", finding_items(check.findings)),
     ]
     places = len(check.rows)
     return Report(

@@ -55,7 +55,7 @@ class Kind(enum.Enum):
         "values to record it."
     )
     NO_VALUES = (
-        "{subject} has no values (meta device): one-dimensional parameters are taken for "
+        "There are no values (meta device) of {subject}: one-dimensional parameters are taken for "
         "constants, all others for drawn."
     )
     SPLIT_TIE = (

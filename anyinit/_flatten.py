@@ -9,7 +9,7 @@ that a ``while`` that counts runs as often as it does in the model.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,25 +73,22 @@ def _inline(
 
 def _equation(builder: Builder, equation: Any, inputs: list[int]) -> Sequence[int]:
     name = equation.primitive.name
-    if name == "scan":
-        return _scan(builder, equation, inputs)
-    if name == "while":
-        return _while(builder, equation, inputs)
-    if name == "cond":
-        return _cond(builder, equation, inputs)
-    count = counted(builder, equation, inputs)
-    if count is not None:
-        return [count]
-    body = _called_jaxpr(equation, len(inputs))
     where = builder.where_override or source_line(equation) or builder.where_called
-    if body is None:
-        avals = [var.aval for var in equation.outvars]
-        return builder.emit(name, equation.params, inputs, avals, equation, where)
     previous = builder.where_override, builder.where_called
+    # What has no line outside of the frameworks gets that of the call, loop or branch around it.
     builder.where_called = where
-    if is_library_call(equation):
-        builder.where_override = where
-    outputs = _inline(builder, body.jaxpr, body.consts, inputs)
+    outputs: Sequence[int]
+    if name in _CONTROL:
+        outputs = _CONTROL[name](builder, equation, inputs, where)
+    elif (count := counted(builder, equation, inputs)) is not None:
+        outputs = [count]
+    elif (body := _called_jaxpr(equation, len(inputs))) is None:
+        avals = [var.aval for var in equation.outvars]
+        outputs = builder.emit(name, equation.params, inputs, avals, equation, where)
+    else:
+        if is_library_call(equation):
+            builder.where_override = where
+        outputs = _inline(builder, body.jaxpr, body.consts, inputs)
     builder.where_override, builder.where_called = previous
     return outputs
 
@@ -116,7 +113,7 @@ def _called_jaxpr(equation: Any, arity: int) -> Any:
     return None
 
 
-def _scan(builder: Builder, equation: Any, inputs: list[int]) -> list[int]:
+def _scan(builder: Builder, equation: Any, inputs: list[int], where: str) -> list[int]:
     params = equation.params
     body, length = params["jaxpr"], params["length"]
     num_consts, num_carry = _scan_counts(params)
@@ -124,7 +121,6 @@ def _scan(builder: Builder, equation: Any, inputs: list[int]) -> list[int]:
     carry = inputs[num_consts : num_consts + num_carry]
     stacked = inputs[num_consts + num_carry :]
     over_layers = any(builder.from_parameters[value] for value in stacked)
-    where = builder.where_override or source_line(equation)
     steps = length if over_layers else min(length, LOOP_CAP)
     item_avals = [var.aval for var in body.jaxpr.invars[num_consts + num_carry :]]
     order = range(length - 1, -1, -1) if params["reverse"] else range(length)
@@ -166,7 +162,7 @@ def _scan_counts(params: Mapping[str, Any]) -> tuple[int, int]:
     return len(consts), len(carry)
 
 
-def _while(builder: Builder, equation: Any, inputs: list[int]) -> list[int]:
+def _while(builder: Builder, equation: Any, inputs: list[int], where: str) -> list[int]:
     params = equation.params
     body, test = params["body_jaxpr"], params["cond_jaxpr"]
     skipped, num_consts = params["cond_nconsts"], params["body_nconsts"]
@@ -194,22 +190,27 @@ def _while(builder: Builder, equation: Any, inputs: list[int]) -> list[int]:
             builder.nodes[begin:] = last
     builder.inside_earlier_step = outer
     if going is not False:
-        where = builder.where_override or source_line(equation)
         builder.capped_loops.append(CappedLoop(where, tuple(before), tuple(carry)))
     return list(carry)
 
 
-def _cond(builder: Builder, equation: Any, inputs: list[int]) -> Sequence[int]:
+def _cond(builder: Builder, equation: Any, inputs: list[int], where: str) -> Sequence[int]:
     branches = equation.params["branches"]
     predicate, operands = inputs[0], inputs[1:]
     known = builder.literals.get(predicate)
     if known is not None:
         chosen = branches[int(np.clip(int(known), 0, len(branches) - 1))]
         return _inline(builder, chosen.jaxpr, chosen.consts, operands)
-    where = builder.where_override or source_line(equation)
     results = [_inline(builder, branch.jaxpr, branch.consts, operands) for branch in branches]
     outputs: list[int] = []
     for position, var in enumerate(equation.outvars):
         parts = [result[position] for result in results]
         outputs += builder.emit("mix", {"chosen_by": predicate}, parts, [var.aval], where=where)
     return outputs
+
+
+_CONTROL: Mapping[str, Callable[[Builder, Any, list[int], str], Sequence[int]]] = {
+    "scan": _scan,
+    "while": _while,
+    "cond": _cond,
+}

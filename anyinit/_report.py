@@ -59,7 +59,8 @@ def report_of(plan: Plan) -> Report:
         f"{_count(len(plan.findings), 'finding')}{measured}"
     )
     rows = collapse(table_rows(plan.weights))
-    sections = [_left_alone(plan), _findings(plan), _start(plan), _stability(plan)]
+    found = Section("Findings", finding_items(plan.findings))
+    sections = [_left_alone(plan), found, _start(plan), _stability(plan)]
     return Report(
         title,
         tuple((name, *cells) for name, cells in rows),
@@ -80,16 +81,24 @@ def _left_alone(plan: Plan) -> Section:
     )
 
 
-def _findings(plan: Plan) -> Section:
-    entries: Iterable[tuple[str, tuple[Kind, str, str]]] = (
-        (finding.subject, (finding.kind, finding.where, finding.detail))
-        for finding in plan.findings
-    )
-    sentences = []
-    for subject, (kind, where, detail) in collapse(entries):
+def finding_items(findings: Iterable[Finding]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Each finding as a sentence; of several that differ by their subject, one with their names.
+
+    Arguments:
+        findings: of a plan or a check.
+    """
+    entries = collapse((each.subject, (each.kind, each.where, each.detail)) for each in findings)
+    groups: dict[tuple[tuple[Kind, str, str], str], list[str]] = {}
+    for subject, about in entries:
+        together = about[0].value.startswith("{subject}")
+        groups.setdefault((about, "" if together else subject), []).append(subject)
+    items = []
+    for ((kind, where, detail), _), names in groups.items():
+        subject = names[0] if len(names) == 1 else "Each of these"
         message = Finding(kind, subject, where, detail).message
-        sentences.append((f"{message} [{where}]" if where else message, ()))
-    return Section("Findings", tuple(sentences))
+        sentence = f"{message} [{where}]" if where else message
+        items.append((sentence, tuple(names) if len(names) > 1 else ()))
+    return tuple(items)
 
 
 def _start(plan: Plan) -> Section:

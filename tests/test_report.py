@@ -198,3 +198,24 @@ def test_weights_drawn_with_a_mean_are_noted() -> None:
     (noted,) = [f for f in findings if f.kind is Kind.DRAWN_WITH_MEAN]
     assert noted.subject == "up/kernel"
     assert "a mean of 0.87 of its scale" in noted.message
+
+
+def test_findings_that_differ_by_their_subject_are_one_sentence() -> None:
+    kernels = [f"cell/{gate}/kernel" for gate in ("hi", "hf", "hg")]
+    loops = tuple(Finding(Kind.RECURRENT, name, "model.py:5") for name in kernels)
+    apart = tuple(Finding(Kind.NO_RULE, name, "model.py:9") for name in ("spam", "eggs"))
+    text = str(anyinit.Plan(weights=(), findings=(*loops, *apart)))
+    assert text.count("feeds back into itself") == 1
+    assert "Each of these feeds back into itself in a loop" in text
+    assert all(name in text for name in kernels)
+    assert text.count("has no rule and could not be evaluated on samples") == 2
+
+
+def test_rows_of_a_cell_inside_the_framework_have_the_line_that_calls_it() -> None:
+    class Tagger(nn.Module):
+        @nn.compact
+        def __call__(self, x: jax.Array) -> jax.Array:
+            return nn.Dense(64)(nn.RNN(nn.LSTMCell(64))(x))
+
+    plan = anyinit.flax.plan(Tagger(), jax.ShapeDtypeStruct((2, 8, 32), jnp.float32))
+    assert all(row.where.startswith("test_report.py:") for row in plan.weights), plan
