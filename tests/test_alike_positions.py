@@ -54,12 +54,19 @@ def shifted_steps(net: nn.Module, x: jax.Array) -> jax.Array:
     return nn.Dense(OUT, name="head")(jnp.max(change, axis=1))
 
 
+def token_shift(net: nn.Module, x: jax.Array) -> jax.Array:
+    """A step mixed with the one before: padded on one side, cut off on the other."""
+    before = jax.lax.pad(x, 0.0, ((0, 0, 0), (1, -1, 0), (0, 0, 0)))
+    return nn.Dense(OUT, name="head")(nn.relu(nn.Dense(D)(0.5 * x + 0.5 * before)))
+
+
 CASES: dict[str, tuple[Callable[..., jax.Array], tuple[int, ...]]] = {
     "factor_at_each_use": (factor_at_each_use, (64, D)),
     "mean_of_many_positions": (mean_of_many_positions, (8, 8, 8, 3)),
     "drawn_bias_before_a_mean": (drawn_bias_before_a_mean, (8, 8, 8, 3)),
     "steps_of_a_gru": (steps_with_a_mean(nn.GRUCell), (16, 8, D)),
     "steps_of_an_lstm": (steps_with_a_mean(nn.OptimizedLSTMCell), (16, 24, D)),
+    "token_shift": (token_shift, (16, 24, D)),
     "shifted_steps": (shifted_steps, (16, 24, D)),
 }
 

@@ -47,7 +47,16 @@ def pick_key(node: Node, position: int) -> int:
 
 
 # Parameters that say which part of the source is taken.
-_KEYS = ("start_indices", "limit_indices", "strides", "dimensions", "sizes", "axis", "item")
+_KEYS = (
+    "start_indices",
+    "limit_indices",
+    "strides",
+    "dimensions",
+    "sizes",
+    "axis",
+    "item",
+    "padding_config",
+)
 
 
 def _sort(
@@ -67,9 +76,13 @@ def _join(
 def _pad(
     graph: Graph, traits: Traits, node: Node, numbers: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
-    """A constant fill around a signal drops out; around a constant it counts by share."""
+    """A constant fill around a signal drops out; around a constant it counts by share.
+
+    A negative width cuts off: what is left are other places, as in a slice.
+    """
     if traits[node.inputs[0]].role >= Role.WEIGHT:
-        return [numbers[0]]
+        cut = any(min(low, high) < 0 for low, high, _ in node.params["padding_config"])
+        return [reshuffle(numbers[0], pick_key(node, 0)) if cut else numbers[0]]
     inside, total = graph.size(node.inputs[0]), graph.size(node.outputs[0])
     shares = [float(min(inside, total)), float(max(total - inside, 0))]
     return [mixture(list(numbers), shares, *node.outputs)]
