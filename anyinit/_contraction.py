@@ -41,6 +41,18 @@ def contracted_axes(node: Node, position: int) -> tuple[int, ...] | None:
     return tuple(node.params["axes"]) if node.primitive == "contract" else None
 
 
+def swaps_places(graph: Graph, node: Node) -> bool:
+    """Whether a node transposes axes of one size: what it writes fits what it reads, elsewhere.
+
+    W + W.T adds different numbers, W + W the same.
+    """
+    if node.primitive != "transpose":
+        return False
+    shape = graph.shapes[node.inputs[0]]
+    moved = [axis for place, axis in enumerate(node.params["permutation"]) if axis != place]
+    return graph.shapes[node.outputs[0]] == shape and any(shape[axis] > 1 for axis in moved)
+
+
 def pairs_all(graph: Graph, node: Node) -> bool:
     """Whether a contraction has no free axes: elements are paired one to one, then summed."""
     if node.primitive == "contract":

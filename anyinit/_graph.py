@@ -95,6 +95,15 @@ class Graph:
         """Number of elements of a value."""
         return int(np.prod(self.shapes[value], dtype=np.int64))
 
+    def before_layout(self, value: int) -> int:
+        """A value before changes of layout and dtype."""
+        while (index := self.producers[value]) >= 0:
+            node = self.nodes[index]
+            if node.primitive not in primitives.LAYOUT:
+                break
+            value = node.inputs[0]
+        return value
+
 
 class Builder:
     """Collects nodes while a jaxpr is walked; the only mutable object of this module."""

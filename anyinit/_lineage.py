@@ -13,7 +13,7 @@ from collections.abc import Sequence, Set
 import numpy as np
 
 from anyinit import _primitives as primitives
-from anyinit._contraction import terms_of_sum
+from anyinit._contraction import swaps_places, terms_of_sum
 from anyinit._graph import Graph, Node
 from anyinit._traits import Role, Traits
 
@@ -68,6 +68,9 @@ def _multiple(
     before = found[moving[0]]
     if node.primitive in primitives.PICK:
         return dataclasses.replace(before, view=hash((before.view, node.index, position)))
+    if swaps_places(graph, node):
+        # Transposed twice, it is the same view again.
+        return dataclasses.replace(before, view=before.view ^ hash(node.params["permutation"]))
     if role is Role.WEIGHT and node.primitive in primitives.JOIN:
         return before
     if len(moving) > 1 or not passes(traits, node, moving[0]):
@@ -80,10 +83,7 @@ def _multiple(
 
 def _is_mean(graph: Graph, traits: Traits, node: Node, value: int) -> bool:
     """Whether a node divides a sum by the number of its terms."""
-    producer = graph.producers[value]
-    while producer >= 0 and graph.nodes[producer].primitive in primitives.LAYOUT:
-        value = graph.nodes[producer].inputs[0]
-        producer = graph.producers[value]
+    producer = graph.producers[graph.before_layout(value)]
     if producer < 0 or graph.nodes[producer].primitive not in primitives.SUMS:
         return False
     count = terms_of_sum(graph, graph.nodes[producer])

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from anyinit import _primitives as primitives
-from anyinit._graph import Node
+from anyinit._contraction import swaps_places
+from anyinit._graph import Graph, Node
 from anyinit._lineage import constant_factor, kept_share
 from anyinit._signal import moment
 from anyinit._traits import Role, Traits
@@ -36,11 +37,17 @@ class Path:
 
 
 def passed(
-    traits: Traits, paths: Mapping[int, Path], node: Node, reached: Sequence[int], value: int
+    graph: Graph,
+    traits: Traits,
+    paths: Mapping[int, Path],
+    node: Node,
+    reached: Sequence[int],
+    value: int,
 ) -> Path:
     """The path after a linear node.
 
     Arguments:
+        graph: the flattened model.
         traits: what each value is.
         paths: the paths to the node's operands.
         node: the node.
@@ -52,6 +59,8 @@ def passed(
     if name in primitives.PICK:
         view = hash((path.view, node.index, node.outputs.index(value)))
         return dataclasses.replace(path, view=view)
+    if swaps_places(graph, node):
+        return dataclasses.replace(path, view=path.view ^ hash(node.params["permutation"]))
     if name == "neg":
         return path.scaled(-1.0)
     if name in primitives.ADDITIONS:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from anyinit import _primitives as primitives
-from anyinit._graph import Builder, Node, before_layout, renamed
+from anyinit._graph import Builder, Node, before_layout, hidden_inputs, renamed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,21 +79,44 @@ def rewrite(builder: Builder, inputs: Sequence[int], outputs: Sequence[int]) -> 
 
 
 def _once(builder: Builder, outputs: Sequence[int]) -> list[int]:
-    """Compute every sum once: a stream kept as a list is summed anew for each of its readers."""
+    """Compute every sum, index and lookup once.
+
+    A stream kept as a list is summed anew for each of its readers, and a table that is called
+    twice on the same tokens looks them up twice.
+    """
     same: dict[int, int] = {}
-    sums: dict[tuple[object, ...], int] = {}
+    seen: dict[tuple[object, ...], int] = {}
     nodes = []
     for node in builder.nodes:
         node = renamed(node, same)
         if node.primitive in primitives.ADDITIONS:
-            key = (node.primitive, *(_literal_or_value(builder, v) for v in node.inputs))
-            earlier = sums.setdefault(key, node.outputs[0])
-            if earlier != node.outputs[0]:
-                same[node.outputs[0]] = earlier
-                continue
-        nodes.append(node)
+            params: object = None
+        elif node.primitive == "gather" or _is_index(builder, node):
+            params = repr(sorted(node.params.items(), key=str))
+        else:
+            nodes.append(node)
+            continue
+        key = (
+            node.primitive,
+            params,
+            node.last_step,
+            *(_literal_or_value(builder, v) for v in node.inputs),
+        )
+        earlier = seen.setdefault(key, node.outputs[0])
+        if earlier == node.outputs[0]:
+            nodes.append(node)
+        else:
+            same[node.outputs[0]] = earlier
     builder.nodes = nodes
     return [same.get(value, value) for value in outputs]
+
+
+def _is_index(builder: Builder, node: Node) -> bool:
+    """Whether a node computes one array of integers from integers alone."""
+    exact = (jnp.integer, jnp.bool_)
+    dtypes = [builder.dtypes[value] for value in (*node.inputs, *node.outputs)]
+    integers = all(any(jnp.issubdtype(dtype, kind) for kind in exact) for dtype in dtypes)
+    return integers and len(node.outputs) == 1 and not hidden_inputs(node)
 
 
 def _literal_or_value(builder: Builder, value: int) -> object:

@@ -62,6 +62,15 @@ def reshuffle(samples: np.ndarray, *key: int) -> np.ndarray:
     return samples if samples.ndim == 0 else samples[permutation(*key)]
 
 
+def swapped(samples: np.ndarray, *key: int) -> np.ndarray:
+    """The samples with their places exchanged in pairs; done twice, the samples themselves."""
+    order = permutation(*key).astype(np.int64)
+    exchanged = np.empty_like(order)
+    half = SAMPLES // 2
+    exchanged[order[:half]], exchanged[order[half:]] = order[half:], order[:half]
+    return samples[exchanged]
+
+
 def independent_copy(samples: np.ndarray, *key: int) -> np.ndarray:
     """The same marginal distribution, reshuffled, without the correlation that chance leaves."""
     copy = reshuffle(samples, *key)

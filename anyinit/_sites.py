@@ -126,11 +126,12 @@ def find_sites(graph: Graph, traits: Traits, outputs: frozenset[int]) -> Sites:
         dataclasses.replace(_site(structure, use, landing, product_sites), gated=gated)
         for use, landing, gated in found
     ]
-    looked_up = {source for use, _, _ in found for source in use.sources}
+    # A table that is read out as well has its scale from there.
+    sited = {source for use, _, _ in found for source in use.sources}
     fixed = {
         source: reason
         for source, reason in fixed.items()
-        if reason is not Reason.SCALE_FREE or source not in looked_up
+        if reason not in (Reason.SCALE_FREE, Reason.ADDED_TABLE) or source not in sited
     }
     return Sites(
         tuple(_with_coherence(sums, sites, found, residuals)),

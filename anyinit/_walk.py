@@ -139,7 +139,9 @@ def _step(structure: Structure, sweep: _Sweep, node: Node) -> None:
         if not traits[value].moves:
             continue
         if reached and stays_linear(structure.sums, node, reached, value):
-            sweep.paths[value] = passed(traits, sweep.paths, node, reached, value)
+            sweep.paths[value] = passed(
+                structure.sums.graph, traits, sweep.paths, node, reached, value
+            )
             sweep.parents[value] = set(reached) | {sweep.inner[v] for v in inside}
         else:
             sweep.inner[value] = reached[0] if reached else sweep.inner[inside[0]]

@@ -204,3 +204,37 @@ def test_rotary_embeddings(spelling: str) -> None:
         assert row.sigma == pytest.approx(S, rel=0.03)
     assert found.difference < 1e-4
     assert all(site.ratio < 1.1 for site in found.sites), found.sites
+
+
+def test_a_long_convolution_by_fourier_transforms() -> None:
+    """Padded with zeros to twice the length, multiplied, and cut to the length again."""
+
+    def body(net: nn.Module, x: jax.Array) -> jax.Array:
+        x = x.reshape(4, T, D)
+        kernel = net.param("kernel", nn.initializers.normal(1.0), (T, D))
+        signal, filters = jnp.fft.rfft(x, 2 * T, axis=1), jnp.fft.rfft(kernel, 2 * T, axis=0)
+        mixed = jnp.fft.irfft(signal * filters, 2 * T, axis=1)[:, :T]
+        return nn.Dense(256, name="head")(nn.gelu(mixed))
+
+    found = measured(Net(body), lambda seed: (normal(seed, X.shape),))
+    assert found.outputs[0] == pytest.approx(1, abs=0.2)
+
+
+@pytest.mark.parametrize("start", [0.02, 1.0])
+@pytest.mark.parametrize("spelling", ["called twice", "added in every layer"])
+def test_a_tied_table_that_is_added_to_a_computed_signal(spelling: str, start: float) -> None:
+    """Its scale comes from the logits, whatever else it is added to."""
+
+    def body(net: nn.Module, idx: jax.Array) -> jax.Array:
+        table = nn.Embed(V, D, embedding_init=nn.initializers.normal(start), name="table")
+        x = tokens = table(idx)
+        for _ in range(2):
+            h = table(idx) if spelling == "called twice" else x
+            x = x + nn.Dense(D)(nn.gelu(nn.Dense(4 * D)(nn.LayerNorm()(h))))
+            if spelling != "called twice":
+                x = x + tokens
+        return table.attend(nn.LayerNorm()(x))
+
+    row = only_row(plan(body, IDX), "table/embedding")
+    assert row.sigma == pytest.approx(S, rel=0.01)
+    assert "readout" in row.roles

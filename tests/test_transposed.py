@@ -94,3 +94,42 @@ def test_sites_are_as_predicted(function: Callable[..., jax.Array]) -> None:
     found = measured(case.model, case.inputs, seeds=8)
     wrong = [site for site in found.sites if site.ratio > 1.15]
     assert not wrong, wrong
+
+
+def symmetric_weight(net: nn.Module, x: jax.Array) -> jax.Array:
+    """W + Wᵀ adds different numbers."""
+    kernel = net.param("kernel", INIT, (D, D))
+    return nn.Dense(OUT, name="head")(nn.relu(x @ (kernel + kernel.T)))
+
+
+def antisymmetric_weight(net: nn.Module, x: jax.Array) -> jax.Array:
+    """W − Wᵀ is not zero."""
+    kernel = net.param("kernel", INIT, (D, D))
+    for _ in range(4):
+        x = x + 0.1 * jnp.tanh(x @ (kernel - jnp.transpose(kernel)))
+    return nn.Dense(OUT, name="head")(x)
+
+
+def symmetric_signal(net: nn.Module, x: jax.Array) -> jax.Array:
+    """A pair representation, made symmetric."""
+    pairs = nn.Dense(256)(x).reshape(-1, 16, 16)
+    pairs = pairs + jnp.swapaxes(pairs, 1, 2)
+    return nn.Dense(OUT, name="head")(nn.relu(pairs.reshape(-1, 256)))
+
+
+def there_and_back(net: nn.Module, x: jax.Array) -> jax.Array:
+    """Transposed twice, a signal is in step with itself again."""
+    pairs = nn.Dense(256)(x).reshape(-1, 16, 16)
+    pairs = pairs + jnp.swapaxes(jnp.swapaxes(pairs, 1, 2), 1, 2)
+    return nn.Dense(OUT, name="head")(nn.relu(pairs.reshape(-1, 256)))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [symmetric_weight, antisymmetric_weight, symmetric_signal, there_and_back],
+    ids=lambda function: function.__name__,
+)
+def test_sum_of_a_square_array_and_its_transpose(function: Callable[..., jax.Array]) -> None:
+    found = measured(network(function, vectors).model, vectors)
+    assert found.outputs[0] == pytest.approx(1, abs=0.25)
+    assert all(site.measured > 0 and site.ratio < 1.2 for site in found.sites), found.sites

@@ -76,6 +76,9 @@ def _is_key(graph: Graph, value: int) -> bool:
 def _array(graph: Graph, value: int, samples: np.ndarray, position: int) -> np.ndarray:
     """An array of the value's own shape, filled with draws of its samples."""
     shape = graph.shapes[value]
+    padded = _padded(graph, value, samples, position)
+    if padded is not None:
+        return padded
     if samples.ndim == 0:
         return np.broadcast_to(samples, shape)
     size = int(np.prod(shape, dtype=np.int64))
@@ -90,3 +93,23 @@ def _samples(array: np.ndarray) -> np.ndarray:
     if flat.size in (0, SAMPLES):
         return flat
     return flat[places(array.shape)]
+
+
+def _padded(graph: Graph, value: int, samples: np.ndarray, position: int) -> np.ndarray | None:
+    """The array of a signal that has been padded: a Fourier transform sees its zeros."""
+    if graph.producers[value] < 0:
+        return None
+    node = graph.nodes[graph.producers[value]]
+    fill = graph.literals.get(graph.before_layout(node.inputs[-1]))
+    if node.primitive != "pad" or fill is None:
+        return None
+    config = node.params["padding_config"]
+    if any(min(widths) < 0 for widths in config):
+        return None
+    array = np.full(graph.shapes[value], fill, samples.dtype)
+    inside = (
+        slice(low, size - high, between + 1)
+        for (low, high, between), size in zip(config, array.shape, strict=True)
+    )
+    array[tuple(inside)] = _array(graph, node.inputs[0], samples, position)
+    return array

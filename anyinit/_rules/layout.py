@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from anyinit import _primitives as primitives
+from anyinit._contraction import swaps_places
 from anyinit._graph import Graph, Node
-from anyinit._signal import mixture, reshuffle
+from anyinit._signal import mixture, reshuffle, swapped
 from anyinit._traits import Role, Traits
 
 
@@ -17,6 +18,15 @@ def _same(
     graph: Graph, traits: Traits, node: Node, numbers: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
     return [numbers[i] if i < len(numbers) else numbers[0] for i in range(len(node.outputs))]
+
+
+def _transpose(
+    graph: Graph, traits: Traits, node: Node, numbers: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    """Other elements where the shape stays; transposed twice, the same again."""
+    if not swaps_places(graph, node) or numbers[0].ndim == 0:
+        return [numbers[0]]
+    return [swapped(numbers[0], zlib.crc32(repr(node.params["permutation"]).encode()))]
 
 
 def _pick(
@@ -91,6 +101,7 @@ def _pad(
 RULES = {
     **dict.fromkeys(primitives.LAYOUT - {"convert_element_type", "real", "imag"}, _same),
     **dict.fromkeys(primitives.PICK - {"sort"}, _pick),
+    "transpose": _transpose,
     "sort": _sort,
     "concatenate": _join,
     "stack": _join,
