@@ -17,7 +17,13 @@ Flags = tuple[bool, ...]
 
 
 def argument_features(shape: Sequence[int], role: Role) -> Flags:
-    """Of an argument: all axes of a weight, and none of a signal, whose elements are all alike."""
+    """Of an argument: all axes of a weight; of a signal the last one of a batch of sequences.
+
+    The elements of a signal that enters are all alike. Which axis holds its features matters only
+    where a weight mixes the steps of sequences before anything else.
+    """
+    if role is Role.SIGNAL:
+        return tuple(len(shape) == 3 and axis == 2 and size > 1 for axis, size in enumerate(shape))
     return tuple(role is Role.WEIGHT and size > 1 for size in shape)
 
 
@@ -73,17 +79,34 @@ def _contracted(node: Node, inputs: Sequence[Trait]) -> Flags:
     contracted, batch = node.params["dimension_numbers"]
     pairs = zip(*batch, strict=True)
     flags = [inputs[0].features[a] or inputs[1].features[b] for a, b in pairs]
+    mixed = mixes_positions(node, inputs)
     for trait, summed, shared in zip(inputs, contracted, batch, strict=True):
         used = {*summed, *shared}
-        flags += [f for axis, f in enumerate(trait.features) if axis not in used]
+        kernel = mixed and trait.role is Role.WEIGHT
+        flags += [f and not kernel for axis, f in enumerate(trait.features) if axis not in used]
     return tuple(flags)
+
+
+def mixes_positions(node: Node, inputs: Sequence[Trait]) -> bool:
+    """Whether a weight is multiplied along positions, as by a mixer: positions come out of it.
+
+    Arguments:
+        node: the node.
+        inputs: traits of its operands.
+    """
+    if node.primitive != "dot_general" or {i.role for i in inputs} != {Role.WEIGHT, Role.SIGNAL}:
+        return False
+    place = 0 if inputs[0].role is Role.SIGNAL else 1
+    (contracted, _) = node.params["dimension_numbers"]
+    flags = inputs[place].features
+    return any(flags) and not any(flags[axis] for axis in contracted[place])
 
 
 def _convolved(node: Node, flags: Flags, rank: int) -> Flags:
     numbers = node.params["dimension_numbers"]
     result = [False] * rank
-    for place, source in zip(numbers.out_spec, numbers.lhs_spec, strict=True):
-        result[place] = flags[source]
+    # One kernel serves all places.
+    result[numbers.out_spec[0]] = flags[numbers.lhs_spec[0]]
     result[numbers.out_spec[1]] = True
     return tuple(result)
 

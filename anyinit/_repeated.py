@@ -185,7 +185,8 @@ def in_step(
     """
     scale = np.sqrt(moment(product))
     size = np.sqrt(moment(entering))
-    if not (scale > 0 and size > 0 and np.isfinite(scale) and np.isfinite(size)):
+    known = scale > 0 and size > 0 and np.isfinite(scale) and np.isfinite(size)
+    if not known or "c" in (entering.dtype.kind, product.dtype.kind):
         return product
     signal, result = spread(entering) / size, spread(product) / scale
     news = signal

@@ -52,6 +52,11 @@ def normal_atom(*key: int) -> np.ndarray:
     return normal_quantiles()[permutation(*key)]
 
 
+def complex_atom(*key: int) -> np.ndarray:
+    """Samples of a fresh complex normal variable: real and imaginary parts of moment 1/2."""
+    return np.asarray((normal_atom(*key) + 1j * normal_atom(*key, 1)) / np.sqrt(2.0))
+
+
 def uniform_atom(*key: int) -> np.ndarray:
     """Samples of a fresh variable, uniform on [0, 1]."""
     return uniform_quantiles()[permutation(*key)]

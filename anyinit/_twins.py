@@ -16,6 +16,7 @@ import numpy as np
 
 from anyinit import _primitives as primitives
 from anyinit._contraction import fan_in
+from anyinit._features import mixes_positions
 from anyinit._graph import Graph, Node
 from anyinit._pooling import correlation, extremes_over, sums_over
 from anyinit._positions import Pool, pairs_signals, takes_positions
@@ -165,9 +166,13 @@ class Twins:
         return leaf_rank(self.graph, self.traits, use.weight) > 1
 
     def _is_drawn_anew(self, node: Node, use: Use | None) -> bool:
-        """Whether a node's result has nothing in common between positions."""
+        """Whether a node's result has nothing in common between positions.
+
+        Each position that a weight makes of all others has numbers of its own.
+        """
         if node.primitive in primitives.RANDOM:
             return True
         if use is not None:
-            return use.meeting is Meeting.LOOKUP
+            mixed = mixes_positions(node, [self.traits[value] for value in node.inputs])
+            return use.meeting is Meeting.LOOKUP or mixed
         return pairs_signals(self.graph, self.traits, node)

@@ -173,7 +173,7 @@ def architectures(draw: st.DrawFn) -> Architecture:
         body,
         pool,
         # What pooling leaves of a signal that no norm follows is tested by name.
-        draw(st.booleans()) or not normalized,
+        draw(st.booleans()) or not normalized or pool in ("mean", "max"),
         tied,
         draw(either) if inputs == "tokens" else 1.0,
         draw(either),

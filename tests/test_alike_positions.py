@@ -37,6 +37,21 @@ def drawn_bias_before_a_mean(net: nn.Module, x: jax.Array) -> jax.Array:
     return nn.Dense(OUT, name="head")(jnp.mean(x, (1, 2)))
 
 
+def mixer(first: bool) -> Callable[..., jax.Array]:
+    """Weights along the steps, then along the features; the mean over the steps is read out."""
+
+    def body(net: nn.Module, x: jax.Array) -> jax.Array:
+        x = nn.Dense(D)(x) if first else x
+        steps = x.shape[1]
+        for _ in range(2):
+            y = jnp.swapaxes(nn.LayerNorm()(x), 1, 2)
+            x = x + jnp.swapaxes(nn.Dense(steps)(nn.gelu(nn.Dense(2 * steps)(y))), 1, 2)
+            x = x + nn.Dense(D)(nn.gelu(nn.Dense(4 * D)(nn.LayerNorm()(x))))
+        return nn.Dense(OUT, name="head")(jnp.mean(nn.LayerNorm()(x), axis=1))
+
+    return body
+
+
 def steps_with_a_mean(cell: type[nn.RNNCellBase]) -> Callable[..., jax.Array]:
     """After a function with a mean the steps of a sequence have a common part."""
 
@@ -66,6 +81,8 @@ CASES: dict[str, tuple[Callable[..., jax.Array], tuple[int, ...]]] = {
     "drawn_bias_before_a_mean": (drawn_bias_before_a_mean, (8, 8, 8, 3)),
     "steps_of_a_gru": (steps_with_a_mean(nn.GRUCell), (16, 8, D)),
     "steps_of_an_lstm": (steps_with_a_mean(nn.OptimizedLSTMCell), (16, 24, D)),
+    "mixer": (mixer(first=True), (16, 24, D)),
+    "mixer_of_inputs": (mixer(first=False), (16, 24, D)),
     "token_shift": (token_shift, (16, 24, D)),
     "shifted_steps": (shifted_steps, (16, 24, D)),
 }

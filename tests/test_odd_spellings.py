@@ -238,3 +238,19 @@ def test_a_tied_table_that_is_added_to_a_computed_signal(spelling: str, start: f
     row = only_row(plan(body, IDX), "table/embedding")
     assert row.sigma == pytest.approx(S, rel=0.01)
     assert "readout" in row.roles
+
+
+def test_a_state_space_kernel_of_complex_exponentials() -> None:
+    """The real part of a complex product has half of its second moment."""
+
+    def body(net: nn.Module, x: jax.Array) -> jax.Array:
+        x = x.reshape(4, T, D)
+        parts = net.param("parts", nn.initializers.normal(1.0), (D, 16, 2))
+        powers = jnp.arange(16.0)[:, None] * jnp.arange(float(T))
+        states = jnp.exp(jax.lax.complex(-0.02 * powers, 0.3 * powers))
+        kernel = (jax.lax.complex(parts[..., 0], parts[..., 1]) @ states).real
+        signal, filters = jnp.fft.rfft(x, 2 * T, axis=1), jnp.fft.rfft(kernel.T, 2 * T, axis=0)
+        return head(jnp.fft.irfft(signal * filters, 2 * T, axis=1))
+
+    found = measured(Net(body), lambda seed: (normal(seed, X.shape),))
+    assert found.outputs[0] == pytest.approx(1, abs=0.2)

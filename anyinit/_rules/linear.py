@@ -10,7 +10,15 @@ import numpy as np
 from anyinit._contraction import contracted_axes, fan_in, pairs_all
 from anyinit._graph import Graph, Node
 from anyinit._rules.reduce import chosen_of_terms, sum_of_terms
-from anyinit._signal import mean_and_variance, mixture, moment, normal, normal_atom, reshuffle
+from anyinit._signal import (
+    complex_atom,
+    mean_and_variance,
+    mixture,
+    moment,
+    normal,
+    normal_atom,
+    reshuffle,
+)
 from anyinit._traits import Role, Traits
 
 
@@ -33,7 +41,10 @@ def _contract(
         return [sum_of_terms(left * right, count, *node.outputs)]
     if weighted:
         scale = math.sqrt(count * moment(left) * moment(right))
-        return [scale * normal_atom(*node.outputs) if scale > 0 else np.asarray(0.0)]
+        atom = complex_atom if "c" in (left.dtype.kind, right.dtype.kind) else normal_atom
+        return [scale * atom(*node.outputs) if scale > 0 else np.asarray(0.0)]
+    if "c" in (left.dtype.kind, right.dtype.kind):
+        return [math.sqrt(count * moment(left) * moment(right)) * complex_atom(*node.outputs)]
     (mean_left, var_left), (mean_right, var_right) = map(mean_and_variance, (left, right))
     mean = count * mean_left * mean_right
     variance = count * (var_left * var_right + var_left * mean_right**2 + var_right * mean_left**2)
