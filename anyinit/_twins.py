@@ -32,7 +32,7 @@ from anyinit._signal import (
     spread,
     uniform_atom,
 )
-from anyinit._traits import Traits
+from anyinit._traits import Role, Traits
 from anyinit._uses import Meeting, Use, leaf_rank
 
 # Sets the other position's randomness apart.
@@ -143,7 +143,7 @@ class Twins:
             for value, result in zip(node.outputs, results, strict=True):
                 self.other[value] = independent_copy(result, value, _OTHER)
             return
-        operands = [self.other.get(v, numbers[v]) for v in node.inputs]
+        operands = [self._elsewhere(node, v, numbers) for v in node.inputs]
         if use is not None and use.meeting is Meeting.ADDED and self._is_table(use):
             place = node.inputs.index(use.weight)
             operands[place] = independent_copy(operands[place], use.weight, _OTHER)
@@ -161,6 +161,16 @@ class Twins:
                 # A norm over positions takes off what they have in common.
                 there = independent_copy(there, value, _OTHER)
             self.other[value] = there
+
+    def _elsewhere(self, node: Node, value: int, numbers: Mapping[int, np.ndarray]) -> np.ndarray:
+        """An operand at another position, where a dropout mask has numbers of its own."""
+        if value in self.other:
+            return self.other[value]
+        drawn = self.traits[value].role is Role.NOISE and numbers[value].ndim > 0
+        whole = self.graph.size(self.graph.before_layout(value))
+        if drawn and whole == self.graph.size(node.outputs[0]):
+            return reshuffle(numbers[value], value, _OTHER)
+        return numbers[value]
 
     def _is_table(self, use: Use) -> bool:
         return leaf_rank(self.graph, self.traits, use.weight) > 1

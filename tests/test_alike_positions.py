@@ -37,6 +37,12 @@ def drawn_bias_before_a_mean(net: nn.Module, x: jax.Array) -> jax.Array:
     return nn.Dense(OUT, name="head")(jnp.mean(x, (1, 2)))
 
 
+def dropout_before_a_mean(net: nn.Module, x: jax.Array) -> jax.Array:
+    """Each position has a mask of its own: what all positions have in common stays."""
+    x = nn.Dropout(0.5, deterministic=False)(nn.relu(nn.Dense(D)(x)))
+    return nn.Dense(OUT, name="head")(jnp.mean(x, axis=1))
+
+
 def mixer(first: bool) -> Callable[..., jax.Array]:
     """Weights along the steps, then along the features; the mean over the steps is read out."""
 
@@ -81,6 +87,7 @@ CASES: dict[str, tuple[Callable[..., jax.Array], tuple[int, ...]]] = {
     "drawn_bias_before_a_mean": (drawn_bias_before_a_mean, (8, 8, 8, 3)),
     "steps_of_a_gru": (steps_with_a_mean(nn.GRUCell), (16, 8, D)),
     "steps_of_an_lstm": (steps_with_a_mean(nn.OptimizedLSTMCell), (16, 24, D)),
+    "dropout_before_a_mean": (dropout_before_a_mean, (16, 24, D)),
     "mixer": (mixer(first=True), (16, 24, D)),
     "mixer_of_inputs": (mixer(first=False), (16, 24, D)),
     "token_shift": (token_shift, (16, 24, D)),
