@@ -14,8 +14,8 @@ from types import MappingProxyType
 import numpy as np
 
 from anyinit._graph import Graph
+from anyinit._in_step import Memory, in_step, remembered_uses
 from anyinit._positions import Pool, are_followed
-from anyinit._repeated import Memory, in_step, remembered_uses
 from anyinit._rules import evaluate
 from anyinit._signal import moment, normal_atom
 from anyinit._traits import Role, Source, Traits

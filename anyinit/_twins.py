@@ -18,9 +18,9 @@ from anyinit import _primitives as primitives
 from anyinit._contraction import fan_in
 from anyinit._features import mixes_positions
 from anyinit._graph import Graph, Node
+from anyinit._in_step import Memory, Transposed, in_step
 from anyinit._pooling import correlation, extremes_over, sums_over
 from anyinit._positions import Pool, pairs_signals, takes_positions
-from anyinit._repeated import Memory, Transposed, in_step
 from anyinit._rules import evaluate
 from anyinit._rules.layout import pick_key
 from anyinit._signal import (
