@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-BACKENDS = ("jax", "torch")
+BACKENDS = ("jax", "torch", "tensorflow")
 
 
 def check_model(model: Any) -> None:
