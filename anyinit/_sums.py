@@ -162,7 +162,6 @@ class Sums:
                 return link, term.chain, branches
         return None
 
-
     def _is_spread(self, value: int) -> bool:
         """Whether a value is a smaller one, broadcast: only a mask may have come to it since."""
         inner = value

@@ -59,9 +59,7 @@ def t5(factor: float, redrawn: bool = True) -> Any:
 
     keras_hub draws the table around a mean of 1, which no scale can make up for.
     """
-    backbone = models.T5Backbone(
-        VOCAB, DEPTH, 4, D, 4 * D, dropout=0.0, use_gated_activation=False
-    )
+    backbone = models.T5Backbone(VOCAB, DEPTH, 4, D, 4 * D, dropout=0.0, use_gated_activation=False)
     if redrawn:
         backbone.token_embedding.embeddings.assign(keras.random.normal((VOCAB, D), seed=1))
     h = backbone.output["decoder_sequence_output"]
