@@ -47,7 +47,7 @@ def reasons(plan: Any) -> dict[str, str]:
 
 
 def assert_complete(plan: Any, model: Any) -> None:
-    """Every variable has a row or is listed as left alone, once; the second of a path as ``(2)``."""
+    """Every variable has a row or is listed as left alone, once; a path's second as ``(2)``."""
     named = [row.path for row in plan.weights] + [left.path for left in plan.left_alone]
     assert len(set(named)) == len(named)
     paths = sorted(re.sub(r" \(\d+\)$", "", name) for name in named)

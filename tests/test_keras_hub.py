@@ -11,9 +11,8 @@ os.environ.setdefault("KERAS_BACKEND", "jax")
 keras = pytest.importorskip("keras", reason="Keras is not installed")
 pytest.importorskip("keras_hub", reason="keras_hub is not installed")
 
-import numpy as np
-from keras_hub_models import D, HUB
-from keras_measure import array, assert_complete, moment, moment_of_others, rms
+from keras_hub_models import HUB, D
+from keras_measure import assert_complete, moment, moment_of_others, rms
 
 import anyinit.keras
 

@@ -75,8 +75,7 @@ def test_twelve_residual_branches_without_a_norm(make: Any) -> None:
     assert stream == pytest.approx(2, rel=0.2)
 
 
-@pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "bfloat16"])
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "bfloat16", "float16"])
 def test_dtype_policies(policy: str) -> None:
     keras.config.set_dtype_policy(policy)
     model = models.decoder()

@@ -197,7 +197,6 @@ def test_several_weights_of_one_rate_stay_one_optimizer(tmp_path: pathlib.Path) 
     assert rates(loaded.optimizer) == pytest.approx([4e-3, 1e-3])
 
 
-@pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
 def test_loss_scaling_of_float16() -> None:
     keras.config.set_dtype_policy("mixed_float16")
     try:
