@@ -19,10 +19,10 @@ test-slow: .venv/installed-dev
 test-keras-torch: .venv/installed-dev
 	KERAS_BACKEND=torch $(BIN)/pytest $(PYTEST_ARGS) tests/test_keras_*.py
 
-# In an environment of its own, as TensorFlow takes 2 GB.
+# In an environment of its own, as TensorFlow takes 2 GB; with keras_hub, which needs it too.
 test-keras-tensorflow: .venv-tensorflow/installed
 	KERAS_BACKEND=tensorflow .venv-tensorflow/bin/pytest $(PYTEST_ARGS) tests/test_keras_*.py \
-		shims/anyinit_keras
+		shims/anyinit_keras shims/anyinit_tensorflow
 
 # On every supported Python that is there; VERSIONS="3.12" for some.
 test-versions:
@@ -70,9 +70,9 @@ clean:
 
 .venv-tensorflow/installed: .venv/bin/python $(INSTALL_FILES)
 	.venv/bin/python -m venv .venv-tensorflow
-	@echo "Installing anyinit-jax[keras-tensorflow,test] into .venv-tensorflow ..."
+	@echo "Installing anyinit-jax[keras-hub,test] into .venv-tensorflow ..."
 	.venv-tensorflow/bin/pip install --quiet --disable-pip-version-check \
-		--constraint constraints.txt --editable ".[keras-tensorflow,test]"
+		--constraint constraints.txt --editable ".[keras-hub,test]"
 	@touch $@
 
 .venv/bin/python:

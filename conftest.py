@@ -20,4 +20,7 @@ collect_ignore_glob = [
 if importlib.util.find_spec("torch") is None:
     collect_ignore_glob.append("shims/anyinit_keras/_on_torch.py")
 if os.environ["KERAS_BACKEND"] != "tensorflow":
-    collect_ignore_glob.append("shims/anyinit_keras/_on_tensorflow.py")
+    collect_ignore_glob += [
+        "shims/anyinit_keras/_on_tensorflow.py",
+        "shims/anyinit_tensorflow/*.py",
+    ]

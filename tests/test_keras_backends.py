@@ -75,14 +75,12 @@ def test_the_backends_agree(both: tuple[Sigmas, Sigmas]) -> None:
 def test_the_backends_agree_on_recurrent_layers(
     both: tuple[Sigmas, Sigmas], request: pytest.FixtureRequest
 ) -> None:
-    pair = (BACKEND, request.node.callspec.params["both"])
-    if "torch" in pair:
+    if "torch" in (BACKEND, request.node.callspec.params["both"]):
         reason = "Keras writes the time loop out under torch, so no loop limits recurrent weights"
         request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
-    elif "tensorflow" in pair:
-        reason = "A loop that writes its results into a buffer is no scan: all its steps count"
-        request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
-    assert worst(*both, keras_sigmas.RECURRENT) < 0.01
+    # Under JAX Keras projects the whole sequence before the loop, so that the first step, whose
+    # state is zero, counts as one of the twelve.
+    assert worst(*both, keras_sigmas.RECURRENT) < 0.025
 
 
 def test_tensorflow_is_imported_on_its_own_backend_alone() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from anyinit_keras._traced import Run
+from anyinit_keras._traced import Lowered, Run
 
 
-def as_it_is(run: Run, variables: Sequence[Any], arrays: Sequence[Any]) -> Run:
+def as_it_is(run: Run, variables: Sequence[Any], arrays: Sequence[Any]) -> Lowered:
     """What the model computes, for JAX to trace.
 
     Arguments:
@@ -16,4 +16,4 @@ def as_it_is(run: Run, variables: Sequence[Any], arrays: Sequence[Any]) -> Run:
         variables: its variables.
         arrays: shapes and dtypes of its inputs.
     """
-    return run
+    return lambda values, inputs, key: run(values, inputs)

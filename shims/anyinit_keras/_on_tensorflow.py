@@ -1,20 +1,18 @@
-"""The TensorFlow backend: a model as a graph of operators, each lowered to JAX by tf2jax."""
+"""The TensorFlow backend: a model as a graph of operators, each lowered to JAX."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import tensorflow as tf
-import tf2jax
 
-from anyinit._source import located
-from anyinit_keras._traced import Run
+from anyinit_keras._traced import Lowered, Run
+from anyinit_tensorflow import replay
 
 
-def lowered(run: Run, variables: Sequence[Any], arrays: Sequence[Any]) -> Run:
+def lowered(run: Run, variables: Sequence[Any], arrays: Sequence[Any]) -> Lowered:
     """What the model computes, as a function that JAX can trace.
 
     The variables are arguments of the graph, so none of their values is looked at.
@@ -26,22 +24,18 @@ def lowered(run: Run, variables: Sequence[Any], arrays: Sequence[Any]) -> Run:
     """
 
     def forward(values: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
-        return [leaf for leaf in jax.tree.leaves(run(values, inputs)) if tf.is_tensor(leaf)]
+        results = jax.tree.leaves(run(values, inputs))
+        return [tf.identity(leaf) for leaf in results if isinstance(leaf, tf.Tensor)]
 
     # As Keras itself does, without AutoGraph.
     function = tf.function(forward, autograph=False)
-    converted = tf2jax.convert_functional(function, _specs(variables), _specs(arrays))
+    concrete = function.get_concrete_function(_specs(variables), _specs(arrays))
 
-    def replay(values: Sequence[Any], inputs: Sequence[Any]) -> Any:
-        with (
-            jax.numpy_dtype_promotion("standard"),
-            warnings.catch_warnings(),
-            located(""),
-        ):
-            warnings.filterwarnings("ignore", "Explicitly requested dtype", UserWarning)
-            return converted(list(values), list(inputs))
+    def compute(values: Sequence[Any], inputs: Sequence[Any], key: Any) -> Any:
+        with jax.numpy_dtype_promotion("standard"):
+            return replay(concrete, [*values, *inputs], key)
 
-    return replay
+    return compute
 
 
 def _specs(arrays: Sequence[Any]) -> list[tf.TensorSpec]:

@@ -21,8 +21,11 @@ from anyinit_keras._values import abstract, read
 # A function of the values of a model's variables and of its arrays, in the backend's own tensors.
 Run = Callable[[Sequence[Any], Sequence[Any]], Any]
 
-# Makes a ``Run`` of shapes and dtypes (of the variables, of the arrays) one that JAX can trace.
-Lower = Callable[[Run, Sequence[Any], Sequence[Any]], Run]
+# The same on JAX values, with a random key, for JAX to trace.
+Lowered = Callable[[Sequence[Any], Sequence[Any], Any], Any]
+
+# Makes one of the other, given shapes and dtypes of the variables and of the arrays.
+Lower = Callable[[Run, Sequence[Any], Sequence[Any]], Lowered]
 
 
 def describe(name: str, variable: keras.Variable) -> Parameter:
@@ -52,7 +55,7 @@ class Traced:
     Arguments:
         analysis: the analysis.
         fixed: its variables by name, random states left out.
-        keys: how many random states it has.
+        keys: how many random keys it takes: one a random state, and one more.
     """
 
     analysis: Analysis
@@ -112,16 +115,17 @@ def analyse(
     lowered = lower(run, variables, arrays)
 
     def forward(values: Sequence[Any], given: Any) -> Any:
-        keys, inputs = given
+        (*keys, own), inputs = given
         # A seed state is the data of a key: coming from one, it counts as random.
         seeds = [_state_of(key, v) for v, key in zip(states, keys, strict=True)]
-        return lowered([*values, *seeds], inputs)
+        return lowered([*values, *seeds], inputs, own)
 
     key = jax.eval_shape(lambda: jax.random.key(0))
     parameters = [describe(name, variable) for name, variable in fixed.items()]
     shapes = [abstract(variable) for variable in fixed.values()]
-    traced = trace(forward, parameters, shapes, ([key] * len(states), arrays), input_moment)
-    return Traced(examine(traced, chosen), fixed, len(states))
+    keys = len(states) + 1
+    traced = trace(forward, parameters, shapes, ([key] * keys, arrays), input_moment)
+    return Traced(examine(traced, chosen), fixed, keys)
 
 
 def _state_of(key: Any, variable: keras.Variable) -> jax.Array:

@@ -21,8 +21,10 @@ def read(variable: keras.Variable) -> Any:
         variable: a variable of the JAX or the TensorFlow backend.
     """
     value = variable.value
+    if not hasattr(value, "read_value"):
+        return value
     # On the processor a TensorFlow tensor lends its memory to NumPy; a variable would be copied.
-    return np.asarray(value.read_value()) if hasattr(value, "read_value") else value
+    return np.asarray(value.read_value()) if variable.ndim else np.asarray(value.numpy())
 
 
 def abstract(variable: keras.Variable) -> jax.ShapeDtypeStruct:
