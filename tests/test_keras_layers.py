@@ -157,6 +157,18 @@ def test_plan_changes_nothing() -> None:
     assert "table/embeddings" in str(plan)
 
 
+def test_a_sequence_longer_than_a_loop_is_written_out() -> None:
+    found = []
+    for seed in range(3):
+        keras.utils.set_random_seed(seed)
+        inputs = keras.Input((60, models.D))
+        h = keras.layers.GRU(models.D, return_sequences=True)(inputs)
+        model = keras.Model(inputs, keras.layers.Dense(8)(h))
+        anyinit.keras.init(model)
+        found.append(moment(model(models.normal(seed, 64, 60, models.D))))
+    assert 0.8 <= np.mean(found) <= 1.3
+
+
 def test_the_random_state_is_the_users() -> None:
     inputs = keras.Input((8,))
     model = keras.Model(inputs, keras.layers.Dropout(0.5)(keras.layers.Dense(4)(inputs)))

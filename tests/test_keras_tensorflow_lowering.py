@@ -16,6 +16,7 @@ import jax
 import keras
 import numpy as np
 
+import anyinit.keras
 from anyinit_tensorflow import replay
 from anyinit_tensorflow._table import DRAWING, LOWERINGS
 
@@ -414,6 +415,8 @@ DRAWS: dict[str, tuple[Callable[[], Any], float, float]] = {
         1.0,
         2 / 3,
     ),
+    "gamma": (lambda: tf.random.gamma((4000,), 2.0), 2.0, 2.0),
+    "stateless_gamma": (lambda: tf.random.stateless_gamma((4000,), (1, 2), 2.0), 2.0, 2.0),
     "shuffled": (lambda: tf.random.shuffle(tf.range(5000) % 5), 2.0, 2.0),
 }
 
@@ -437,6 +440,89 @@ def test_an_unknown_operator_is_run_by_tensorflow() -> None:
     assert "LRN" in {equation.primitive.name for equation in closed.eqns}
     (found,) = jax.jit(lambda x: replay(made, [x], jax.random.key(0)))(x)
     np.testing.assert_allclose(found, function(tf.constant(x)).numpy(), rtol=1e-5)
+
+
+class Normalized(keras.layers.Layer):
+    """Responses normalized by their neighbours', which has no lowering."""
+
+    def call(self, x: Any) -> Any:
+        return tf.nn.local_response_normalization(x[:, None, None], beta=1.0)[:, 0, 0]
+
+
+def test_an_unknown_operator_is_reported_with_its_line() -> None:
+    inputs = keras.Input((64,))
+    h = Normalized()(keras.layers.Dense(64)(inputs))
+    plan = anyinit.keras.plan(keras.Model(inputs, keras.layers.Dense(8)(h)))
+    line = Normalized.call.__code__.co_firstlineno + 1
+    sites = {row.path.split("/")[0]: row for row in plan.weights}
+    assert sites["dense"].where == f"{os.path.basename(__file__)}:{line}"
+    # Each is divided by 1 + the sum of the squares of the eleven around it, itself included.
+    assert sites["dense_1"].moment_in == pytest.approx(0.01, rel=0.3)
+
+
+class Called(keras.layers.Layer):
+    """Calls Python, and draws from TensorFlow's own random state."""
+
+    calls = 0
+
+    def call(self, x: Any) -> Any:
+        def double(x: Any) -> Any:
+            Called.calls += 1
+            return 2 * x
+
+        doubled = tf.py_function(double, [x], tf.float32)
+        doubled.set_shape(x.shape)
+        return doubled if x.shape[0] is None else doubled + 0 * tf.random.poisson(x.shape, 1.0)
+
+
+def test_what_has_a_state_is_not_run() -> None:
+    inputs = keras.Input((64,))
+    h = Called()(keras.layers.Dense(64)(inputs))
+    model = keras.Model(inputs, keras.layers.Dense(8)(h))
+    tf.random.set_seed(1)
+    expected = tf.random.normal((3,)).numpy()
+    before = Called.calls
+    tf.random.set_seed(1)
+    plan = anyinit.keras.plan(model)
+    np.testing.assert_array_equal(tf.random.normal((3,)).numpy(), expected)
+    assert Called.calls == before
+    assert "EagerPyFunc" in {finding.subject for finding in plan.findings}
+    with pytest.raises(Exception, match="cannot be run on its own"):
+        anyinit.keras.init(model, randn(32, 64), mode="empirical")
+
+
+def test_functions_of_tensorflow_that_read_variables() -> None:
+    class Inner(keras.layers.Layer):
+        def build(self, shape: Any) -> None:
+            self.kernel = self.add_weight(shape=(64, 64), initializer="normal")
+
+        @tf.function
+        def product(self, x: Any) -> Any:
+            return x @ self.kernel
+
+        def call(self, x: Any) -> Any:
+            return self.product(x)
+
+    layer, x = Inner(), tf.constant(randn(32, 64))
+    layer.build((32, 64))
+    layer.product(x)  # its graph reads the variable by its handle
+    plan = anyinit.keras.init(layer, x, mode="empirical")
+    assert [row.site for row in plan.weights] == ["output"]
+    assert np.mean(layer(x).numpy() ** 2) == pytest.approx(1, rel=0.05)
+
+
+def test_a_call_that_keeps_its_graph_is_refused() -> None:
+    class Decorated(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = keras.layers.Dense(8)
+
+        @tf.function
+        def call(self, x: Any) -> Any:
+            return self.head(x)
+
+    with pytest.raises(ValueError, match=r"Decorated\.call is a tf\.function.*decorator off"):
+        anyinit.keras.init(Decorated(), randn(4, 8))
 
 
 def test_variables_that_belong_to_no_layer_are_read() -> None:

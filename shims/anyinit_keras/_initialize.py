@@ -17,7 +17,7 @@ from anyinit._findings import Reason
 from anyinit._measure import measured_check
 from anyinit._plan import LeftAlone, Plan
 from anyinit_keras._build import build
-from anyinit_keras._checks import check_drawn, check_model, check_values
+from anyinit_keras._checks import check_calls, check_drawn, check_model, check_values
 from anyinit_keras._inputs import batch_of, call_of, is_array
 from anyinit_keras._names import named_variables, seed_states
 from anyinit_keras._values import rescale, where_values_are
@@ -216,6 +216,7 @@ def _prepared(
 ) -> _Prepared:
     """Build a model, and analyse it as its backend asks for."""
     check_model(model)
+    check_calls(model)
     check_moment(input_moment)
     call = call_of(model, x, kwargs)
     check_inputs([leaf for leaf in jax.tree.leaves((call.x, call.further)) if is_array(leaf)])

@@ -29,11 +29,12 @@ def lowered(run: Run, variables: Sequence[Any], arrays: Sequence[Any]) -> Lowere
 
     # As Keras itself does, without AutoGraph.
     function = tf.function(forward, autograph=False)
+    handles = [variable.value.handle for variable in variables]
     concrete = function.get_concrete_function(_specs(variables), _specs(arrays))
 
     def compute(values: Sequence[Any], inputs: Sequence[Any], key: Any) -> Any:
         with jax.numpy_dtype_promotion("standard"):
-            return replay(concrete, [*values, *inputs], key)
+            return replay(concrete, [*values, *inputs], key, handles)
 
     return compute
 

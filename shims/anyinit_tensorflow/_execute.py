@@ -18,15 +18,16 @@ def execute(operation: tf.Operation, inputs: Sequence[np.ndarray]) -> list[np.nd
         inputs: its inputs.
 
     Raises:
-        NotImplementedError: TensorFlow does not offer the operation on its own.
+        NotImplementedError: TensorFlow does not offer the operation on its own, or running it
+            changes something: a random state, or whatever a function of the user's does.
     """
     function = getattr(tf.raw_ops, operation.type, None)
-    if function is None:
+    definition = operation.op_def
+    if function is None or definition.is_stateful:
         raise NotImplementedError(
             f"The operator {operation.type} cannot be run on its own, so nothing behind it can be "
             "measured; nothing was changed. Use mode='analytic' for this model."
         )
-    definition = operation.op_def
     with tf.init_scope(), tf.device("CPU"):
         tensors = iter(
             tf.cast(tf.constant(value), tensor.dtype)

@@ -1,6 +1,6 @@
-"""An operator without a lowering, as one JAX primitive that the analysis reports by name.
+"""An operator without a lowering, as one JAX primitive, which TensorFlow itself executes.
 
-Where real arrays are run, it is executed by TensorFlow itself, in a callback.
+The analysis tries it on small arrays, and reports it by name where that is not possible.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def opaque(operation: tf.Operation, operands: Sequence[Any]) -> list[Any]:
         operands: its inputs.
 
     Raises:
-        ValueError: the graph does not know the shape of a result.
+        NotStaticError: the graph does not know the shape of a result.
     """
     shapes = [shape_of(output) for output in operation.outputs]
     if None in shapes:
@@ -77,6 +77,11 @@ def _primitive(operator: str) -> jex_core.Primitive:
         shapes = [jax.ShapeDtypeStruct(*spec) for spec in execution.specs]  # type: ignore[no-untyped-call]
         return list(jax.pure_callback(execution, shapes, *operands))
 
+    def evaluate(*operands: Any, execution: _Execution) -> list[Any]:
+        return [jax.numpy.asarray(result) for result in execution(*operands)]
+
+    # The analysis tries it on small arrays of the right shapes.
+    primitive.def_impl(evaluate)  # type: ignore[no-untyped-call]
     primitive.def_abstract_eval(specify)  # type: ignore[no-untyped-call]
     mlir.register_lowering(primitive, mlir.lower_fun(run, multiple_results=True))
     return primitive

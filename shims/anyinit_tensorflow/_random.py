@@ -39,6 +39,11 @@ def _categorical(operation: Operation, logits: Any, count: Any, *_: Any) -> Any:
     return jnp.transpose(drawn)
 
 
+def _gamma(operation: Operation, *given: Any) -> Any:
+    shape = operation.shape
+    return jax.random.gamma(operation.key(), jnp.asarray(given[-1]), shape, operation.dtype)
+
+
 def _shuffled(operation: Operation, x: Any) -> Any:
     return jax.random.permutation(operation.key(), x)
 
@@ -49,11 +54,14 @@ def _counter(operation: Operation, seed: Any) -> Any:
 
 LOWERINGS: dict[str, Lowering] = {
     "Multinomial": _categorical,
+    "RandomGamma": _gamma,
     "RandomShuffle": _shuffled,
     "RandomStandardNormal": _normal,
     "RandomUniform": _uniform,
     "RandomUniformInt": _integers,
     "StatelessMultinomial": _categorical,
+    "StatelessRandomGammaV2": _gamma,
+    "StatelessRandomGammaV3": _gamma,
     "StatelessRandomGetAlg": lambda operation: np.zeros((), np.int32),
     "StatelessRandomGetKeyCounter": _counter,
     "StatelessRandomNormal": _normal,

@@ -24,22 +24,38 @@ from anyinit_tensorflow._table import DRAWING, LOWERINGS
 # Constants up to this many elements are computed at once, by TensorFlow itself.
 _LARGEST = 1 << 20
 
-_READS = {"ReadVariableOp": None, "ResourceGather": "GatherV2"}
+_READS = frozenset({"ReadVariableOp", "ResourceGather"})
 
 
-def replay(function: Any, inputs: Sequence[Any], key: Any) -> list[Any]:
+@dataclasses.dataclass(frozen=True)
+class _Held:
+    """What a variable holds, in the place of its handle.
+
+    Arguments:
+        value: a JAX value or NumPy array.
+    """
+
+    value: Any
+
+
+def replay(
+    function: Any, inputs: Sequence[Any], key: Any, handles: Sequence[Any] = ()
+) -> list[Any]:
     """The results of a concrete function, as JAX values.
 
     Arguments:
         function: a ``tf.ConcreteFunction`` without structure: its inputs and outputs are tensors.
         inputs: a JAX value for each of its own inputs.
         key: random key, from which every random operator draws its own.
+        handles: handles of the variables whose values the first inputs are. A graph that the
+            model has made before, in a ``tf.function`` of its own, reads them by these.
 
     Raises:
         ValueError: if the graph needs a number for a shape that is not known before it runs.
     """
     graph = function.graph
-    captured = [_captured(tensor) for tensor in function.captured_inputs]
+    held = {id(handle): value for handle, value in zip(handles, inputs, strict=False)}
+    captured = [_captured(tensor, held) for tensor in function.captured_inputs]
     try:
         return Run(key).evaluate(graph.inputs, [*inputs, *captured], graph.outputs)
     except NotStaticError as error:
@@ -106,12 +122,10 @@ class Run:
         return results if isinstance(results, (tuple, list)) else [results]
 
     def _read(self, operation: tf.Operation, values: Sequence[Any]) -> Sequence[Any]:
-        """A variable that belongs to no Keras layer enters as the numbers that it holds."""
-        value = tf.raw_ops.ReadVariableOp(resource=values[0], dtype=operation.get_attr("dtype"))
-        array = np.asarray(value.numpy())
+        array = values[0].value
         if operation.type == "ReadVariableOp":
             return [array]
-        return [jax.numpy.take(array, values[1], 0)]
+        return [jax.numpy.asarray(array).at[values[1]].get(mode="promise_in_bounds")]
 
 
 def _number(operation: tf.Operation) -> int:
@@ -121,7 +135,8 @@ def _number(operation: tf.Operation) -> int:
 
 
 def _is_constant(operation: tf.Operation, values: Sequence[Any]) -> bool:
-    if operation.type in DRAWING or operation.type in LOOPS or operation.type in BRANCHES:
+    structured = operation.type in LOOPS or operation.type in BRANCHES
+    if structured or operation.type in DRAWING or operation.op_def.is_stateful:
         return False
     if not values or not all(isinstance(value, np.ndarray) for value in values):
         return False
@@ -145,13 +160,22 @@ def _needed(wanted: Sequence[Any], known: Mapping[Any, Any]) -> list[tf.Operatio
     return [operation for operation in graph.get_operations() if operation.name in found]
 
 
-def _captured(tensor: Any) -> Any:
-    return tensor if tensor.dtype in (tf.resource, tf.variant) else np.asarray(tensor.numpy())
+def _captured(tensor: Any, held: Mapping[int, Any]) -> Any:
+    """A tensor from outside of the graph: a constant, or a variable with what it holds."""
+    if id(tensor) in held:
+        return _Held(held[id(tensor)])
+    if tensor.dtype != tf.resource:
+        return np.asarray(tensor.numpy())
+    dtype = tensor._handle_data.shape_and_type[0].dtype
+    return _Held(np.asarray(tf.raw_ops.ReadVariableOp(resource=tensor, dtype=dtype).numpy()))
 
 
 def _conformed(value: Any, tensor: Any) -> Any:
     """A result with the dtype and shape that TensorFlow has found."""
-    if isinstance(value, (Reserved, np.ndarray)) or tensor.dtype in (tf.variant, tf.resource):
+    if isinstance(value, (Reserved, _Held, np.ndarray)) or tensor.dtype in (
+        tf.variant,
+        tf.resource,
+    ):
         return value
     value = jax.numpy.asarray(value)
     if value.dtype != dtype_of(tensor):
