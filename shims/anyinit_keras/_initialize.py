@@ -46,7 +46,8 @@ def plan(
     An unbuilt model is built by a call on symbolic tensors.
 
     Arguments:
-        model: a functional, sequential or subclassed model, or a layer; on any backend.
+        model: a functional, sequential or subclassed model, or a layer; on the JAX, torch or
+            TensorFlow backend.
         x: the model's first argument: arrays or ``jax.ShapeDtypeStruct``, one or a list, tuple or
             dict of them. Arrays count by shape and dtype only. By default the model's symbolic
             inputs, their unknown dimensions filled in.
@@ -91,7 +92,8 @@ def init(
     nothing beyond rounding.
 
     Arguments:
-        model: a functional, sequential or subclassed model, or a layer; on any backend.
+        model: a functional, sequential or subclassed model, or a layer; on the JAX, torch or
+            TensorFlow backend.
         x: the model's first argument; see ``plan``.
         mode: ``"analytic"``, or ``"empirical"`` to measure on ``x``, which is then a real batch:
             every weight is corrected by what it delivers there.

@@ -152,7 +152,6 @@ def _while(run: Any, operation: Any, values: Sequence[Any]) -> Sequence[Any]:
     carried = [i for i in range(len(values)) if i not in loop.kept() and i not in written]
     starts = {place: loop.start(place) for place in carried}
     zero = jnp.zeros((), np.int32)
-
     read = {} if steps is None else loop.read(steps)
 
     def step(carry: Any, read_now: Sequence[Any]) -> Any:

@@ -24,6 +24,8 @@ from anyinit_tensorflow._table import DRAWING, LOWERINGS
 # Constants up to this many elements are computed at once, by TensorFlow itself.
 _LARGEST = 1 << 20
 
+_HANDLES = (tf.resource, tf.variant)
+
 _READS = frozenset({"ReadVariableOp", "ResourceGather"})
 
 
@@ -122,7 +124,13 @@ class Run:
         return results if isinstance(results, (tuple, list)) else [results]
 
     def _read(self, operation: tf.Operation, values: Sequence[Any]) -> Sequence[Any]:
-        array = values[0].value
+        """What a variable holds; one that belongs to no Keras layer enters as its numbers."""
+        array = values[0]
+        if isinstance(array, _Held):
+            array = array.value
+        else:
+            dtype = operation.get_attr("dtype")
+            array = np.asarray(tf.raw_ops.ReadVariableOp(resource=array, dtype=dtype).numpy())
         if operation.type == "ReadVariableOp":
             return [array]
         return [jax.numpy.asarray(array).at[values[1]].get(mode="promise_in_bounds")]
@@ -141,7 +149,7 @@ def _is_constant(operation: tf.Operation, values: Sequence[Any]) -> bool:
     if not values or not all(isinstance(value, np.ndarray) for value in values):
         return False
     shapes = [shape_of(tensor) for tensor in operation.outputs]
-    plain = all(tensor.dtype not in (tf.variant, tf.resource) for tensor in operation.outputs)
+    plain = all(tensor.dtype not in _HANDLES for tensor in operation.outputs)
     return plain and all(s is None or np.prod(s, dtype=float) <= _LARGEST for s in shapes)
 
 
@@ -161,21 +169,15 @@ def _needed(wanted: Sequence[Any], known: Mapping[Any, Any]) -> list[tf.Operatio
 
 
 def _captured(tensor: Any, held: Mapping[int, Any]) -> Any:
-    """A tensor from outside of the graph: a constant, or a variable with what it holds."""
+    """A tensor from outside of the graph: a constant, or a handle."""
     if id(tensor) in held:
         return _Held(held[id(tensor)])
-    if tensor.dtype != tf.resource:
-        return np.asarray(tensor.numpy())
-    dtype = tensor._handle_data.shape_and_type[0].dtype
-    return _Held(np.asarray(tf.raw_ops.ReadVariableOp(resource=tensor, dtype=dtype).numpy()))
+    return tensor if tensor.dtype in _HANDLES else np.asarray(tensor.numpy())
 
 
 def _conformed(value: Any, tensor: Any) -> Any:
     """A result with the dtype and shape that TensorFlow has found."""
-    if isinstance(value, (Reserved, _Held, np.ndarray)) or tensor.dtype in (
-        tf.variant,
-        tf.resource,
-    ):
+    if isinstance(value, (Reserved, _Held, np.ndarray)) or tensor.dtype in _HANDLES:
         return value
     value = jax.numpy.asarray(value)
     if value.dtype != dtype_of(tensor):
