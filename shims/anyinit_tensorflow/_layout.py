@@ -27,7 +27,11 @@ def _squeeze(operation: Operation, x: Any) -> Any:
 
 
 def _tile(operation: Operation, x: Any, multiples: Any) -> Any:
-    return jnp.tile(x, numbers(multiples))
+    """Broadcast and reshaped, which keeps every number what it is to the analysis."""
+    x, times = jnp.asarray(x), numbers(multiples)
+    sizes = [n for pair in zip(times, x.shape, strict=True) for n in pair]
+    wide = lax.broadcast_in_dim(x, sizes, range(1, 2 * x.ndim, 2))
+    return wide.reshape([n * size for n, size in zip(times, x.shape, strict=True)])
 
 
 def _split(operation: Operation, axis: Any, x: Any) -> Any:
