@@ -8,7 +8,7 @@ COMPARISON_ARGS ?= --preset full
 BIN := .venv/bin
 INSTALL_FILES := pyproject.toml constraints.txt anyinit/_version.py
 
-.PHONY: test test-slow test-keras-torch test-versions test-wheel study comparison docs lint format types versions clean
+.PHONY: test test-slow test-keras-torch test-keras-tensorflow test-versions test-wheel study comparison docs lint format types versions clean
 
 test: .venv/installed-dev
 	$(BIN)/pytest $(PYTEST_ARGS)
@@ -18,6 +18,11 @@ test-slow: .venv/installed-dev
 
 test-keras-torch: .venv/installed-dev
 	KERAS_BACKEND=torch $(BIN)/pytest $(PYTEST_ARGS) tests/test_keras_*.py
+
+# In an environment of its own, as TensorFlow takes 2 GB; with keras_hub, which needs it too.
+test-keras-tensorflow: .venv-tensorflow/installed
+	KERAS_BACKEND=tensorflow .venv-tensorflow/bin/pytest $(PYTEST_ARGS) tests/test_keras_*.py \
+		shims/anyinit_keras shims/anyinit_tensorflow
 
 # On every supported Python that is there; VERSIONS="3.12" for some.
 test-versions:
@@ -53,7 +58,7 @@ versions: .venv/installed-dev
 	$(BIN)/pip list --disable-pip-version-check
 
 clean:
-	rm -rf .venv .venv-versions build dist site .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-tensorflow .venv-versions build dist site .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One extra each, in one environment; `dev` includes `study`.
@@ -61,6 +66,13 @@ clean:
 	@echo "Installing anyinit-jax[$*] into .venv ..."
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 		--editable ".[$*]"
+	@touch $@
+
+.venv-tensorflow/installed: .venv/bin/python $(INSTALL_FILES)
+	.venv/bin/python -m venv .venv-tensorflow
+	@echo "Installing anyinit-jax[keras-hub,test] into .venv-tensorflow ..."
+	.venv-tensorflow/bin/pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt --editable ".[keras-hub,test]"
 	@touch $@
 
 .venv/bin/python:

@@ -15,3 +15,12 @@ collect_ignore_glob = [
         f"tests/{package}_*.py",
     )
 ]
+
+# Each of these imports the framework of its backend; TensorFlow only where it is the backend.
+if importlib.util.find_spec("torch") is None:
+    collect_ignore_glob.append("shims/anyinit_keras/_on_torch.py")
+if os.environ["KERAS_BACKEND"] != "tensorflow":
+    collect_ignore_glob += [
+        "shims/anyinit_keras/_on_tensorflow.py",
+        "shims/anyinit_tensorflow/*.py",
+    ]

@@ -14,7 +14,8 @@ import jax
 _LINE = "source line "
 
 # Frames of these packages are machinery: the user wants the line that called them.
-_MACHINERY = ("jax", "jaxlib", "flax", "keras", "anyinit", "anyinit_torch", "anyinit_keras")
+_MACHINERY = """jax jaxlib flax keras tensorflow anyinit anyinit_torch anyinit_keras
+anyinit_tensorflow""".split()
 
 
 @functools.cache

@@ -150,14 +150,34 @@ class Sums:
             key=_first,
         )
         for link, term in reversed(links):
+            spread = self._is_spread(link)
             branches = tuple(
                 other
                 for other in terms
-                if other is not term and self.ancestry.is_behind_weight(link, other.value)
+                if other is not term
+                and self.ancestry.is_behind_weight(link, other.value)
+                and not (spread and self._is_scores(other.value))
             )
             if branches:
                 return link, term.chain, branches
         return None
+
+    def _is_spread(self, value: int) -> bool:
+        """Whether a value is a smaller one, broadcast: only a mask may have come to it since."""
+        inner = value
+        while True:
+            moving = [v for v in self._inside(inner) if self.traits[v].moves]
+            if len(moving) != 1:
+                return self.graph.size(inner) < self.graph.size(value)
+            inner = moving[0]
+
+    def _is_scores(self, value: int) -> bool:
+        """Whether a value is a product of two signals, neither of which averages the other."""
+        producer = self.graph.producers[value]
+        if producer < 0 or self.graph.nodes[producer].primitive not in primitives.CONTRACTIONS:
+            return False
+        traits = [self.traits[v] for v in self.graph.nodes[producer].inputs]
+        return all(trait.role is Role.SIGNAL and trait.convex is None for trait in traits)
 
 
 def _first(pair: tuple[int, Term]) -> int:

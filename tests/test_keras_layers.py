@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ keras = pytest.importorskip("keras", reason="Keras is not installed")
 
 import keras_models as models
 import numpy as np
-from keras_measure import assert_complete, moment, reasons, rms, rows, values
+from keras_measure import Unchanged, assert_complete, moment, reasons, rms, rows, values
 
 import anyinit.keras
 
@@ -74,8 +75,7 @@ def test_twelve_residual_branches_without_a_norm(make: Any) -> None:
     assert stream == pytest.approx(2, rel=0.2)
 
 
-@pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "bfloat16"])
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "bfloat16", "float16"])
 def test_dtype_policies(policy: str) -> None:
     keras.config.set_dtype_policy(policy)
     model = models.decoder()
@@ -84,6 +84,19 @@ def test_dtype_policies(policy: str) -> None:
     wanted = "float32" if policy.startswith("mixed") else policy
     assert {v.dtype for v in model.trainable_variables} == {wanted}
     assert 0.8 <= moment(model(models.tokens(1))) <= 1.25
+
+
+@pytest.mark.skipif(keras.backend.backend() == "jax", reason="JAX has it only where told to")
+def test_double_precision_is_kept() -> None:
+    keras.config.set_dtype_policy("float64")
+    model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(32)])
+    kernel = model.layers[0].kernel
+    before = values(kernel)
+    plan = anyinit.keras.init(model)
+    ratio = values(kernel) / before
+    assert rms(kernel) == pytest.approx(plan.weights[0].sigma, rel=1e-6)
+    assert values(kernel).dtype == np.float64
+    assert np.ptp(ratio) < 1e-12
 
 
 def stack() -> Any:
@@ -142,6 +155,32 @@ def test_plan_changes_nothing() -> None:
         np.testing.assert_array_equal(values(variable), kept)
     assert anyinit.Plan.from_json(plan.to_json()) == plan
     assert "table/embeddings" in str(plan)
+
+
+def test_a_sequence_longer_than_a_loop_is_written_out() -> None:
+    found = []
+    for seed in range(3):
+        keras.utils.set_random_seed(seed)
+        inputs = keras.Input((60, models.D))
+        h = keras.layers.GRU(models.D, return_sequences=True)(inputs)
+        model = keras.Model(inputs, keras.layers.Dense(8)(h))
+        anyinit.keras.init(model)
+        found.append(moment(model(models.normal(seed, 64, 60, models.D))))
+    assert 0.8 <= np.mean(found) <= 1.3
+
+
+def test_the_random_state_is_the_users() -> None:
+    inputs = keras.Input((8,))
+    model = keras.Model(inputs, keras.layers.Dropout(0.5)(keras.layers.Dense(4)(inputs)))
+    drawn = []
+    for looks in (False, True):
+        keras.utils.set_random_seed(1)
+        if looks:
+            with Unchanged(model):
+                anyinit.keras.plan(model)
+        own = np.asarray(keras.ops.convert_to_numpy(keras.random.normal((4,))))
+        drawn.append([*own, np.random.normal(), random.random()])
+    assert drawn[0] == drawn[1]
 
 
 def test_training_is_passed_where_the_model_takes_it() -> None:

@@ -77,6 +77,38 @@ def test_constants_of_the_layers_of_a_scan_are_read_exactly() -> None:
     assert sigma[1:] * np.sqrt(D * 0.394) * [2, 3, 4] == pytest.approx(np.ones(3), rel=0.05)
 
 
+def position_bias(masked: bool) -> Body:
+    """Attention scores with one bias by position for all layers, the mask added to it or not."""
+
+    def body(net: nn.Module, idx: jax.Array) -> jax.Array:
+        x = nn.Embed(V, D, name="emb")(idx)
+        distance = jnp.arange(T)[None, :] - jnp.arange(T)[:, None] + T
+        bias = jnp.transpose(nn.Embed(2 * T, 2, name="bias")(distance), (2, 0, 1))[None]
+        if masked:
+            bias = bias + jnp.where(idx < 0, -1e9, 0.0)[:, None, None, :]
+        for layer in range(3):
+            h = nn.RMSNorm()(x)
+            q, k, v = (
+                nn.DenseGeneral((2, D // 2), use_bias=False, name=f"{name}{layer}")(h)
+                for name in "qkv"
+            )
+            scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) + bias
+            mixed = jnp.einsum("bhqk,bkhd->bqhd", nn.softmax(scores), v)
+            x = x + nn.DenseGeneral(D, (-2, -1), use_bias=False, name=f"o{layer}")(mixed)
+        return head(nn.RMSNorm()(x))
+
+    return body
+
+
+def test_a_bias_of_scores_that_holds_the_mask_is_no_stream() -> None:
+    plain, masked = (
+        {row.path: row.sigma for row in plan(position_bias(b), IDX).weights} for b in (False, True)
+    )
+    assert plain.keys() == masked.keys()
+    for path, sigma in plain.items():
+        assert masked[path] == pytest.approx(sigma, rel=0.02), path
+
+
 def readout_in_chunks(net: nn.Module, idx: jax.Array) -> jax.Array:
     emb = nn.Embed(V, D, name="emb")
     h = nn.LayerNorm()(emb(idx))

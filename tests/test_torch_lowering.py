@@ -119,6 +119,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "div_trunc": (lambda x: torch.div(x, 2, rounding_mode="trunc"), (randn(5),)),
     "integer_division": (lambda x: (x // 3, x % 3, x / 3), (torch.arange(7),)),
     "bitwise": (lambda x: (x & 3, x | 8, x ^ 5, ~x, x << 1, x >> 1), (torch.arange(7),)),
+    "bool_product": (lambda x: ((x > 0) * (x < 1), (x > 0) + (x < -1)), (randn(9),)),
     "where": (lambda x: torch.where(x > 0, x, 0.1 * x), (randn(3, 4),)),
     "where_scalar": (lambda x: torch.where(x > 0, x, 0.0), (randn(3, 4),)),
     "masked_fill": (lambda x: x.masked_fill(x > 0, -1.0), (randn(3, 4),)),
@@ -315,6 +316,14 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x: (
             x.gather(1, torch.tensor([[1], [0], [3]])),
             x.index_select(1, torch.tensor([0, 2])),
+        ),
+        (randn(3, 4),),
+    ),
+    "take_along_dim": (
+        lambda x: (
+            torch.take_along_dim(x, torch.tensor([[1], [0], [3]]), 1),
+            torch.take_along_dim(x, torch.tensor([[2], [0]]), 0),
+            torch.take_along_dim(x, torch.tensor([[[1, 0, 0, 2]]])),
         ),
         (randn(3, 4),),
     ),

@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-BACKENDS = ("jax", "torch")
+BACKENDS = ("jax", "torch", "tensorflow")
 
 
 def check_model(model: Any) -> None:
@@ -29,6 +29,24 @@ def check_model(model: Any) -> None:
             f"keras.json, expected one of {', '.join(BACKENDS)}. Set KERAS_BACKEND=jax, "
             "initialize there, and carry the weights over with save_weights and load_weights."
         )
+
+
+def check_calls(model: keras.Layer) -> None:
+    """Refuse layers whose ``call`` is a ``tf.function``: it keeps the graph of its first call.
+
+    Arguments:
+        model: the model, built or not.
+    """
+    for layer in model._flatten_layers():
+        if hasattr(layer.call, "get_concrete_function"):
+            name = type(layer).__name__
+            raise ValueError(
+                f"{name}.call is a tf.function, got one in {layer.name!r}: it keeps the graph of "
+                "its first call, with what the variables were then, and gives that back whatever "
+                "Keras puts in their place; nothing was changed. Take the decorator off: "
+                "Keras makes a function of the whole model by itself in fit, and "
+                "tf.function(model) is one."
+            )
 
 
 def check_values(named: dict[str, keras.Variable]) -> None:

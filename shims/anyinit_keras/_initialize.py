@@ -17,9 +17,10 @@ from anyinit._findings import Reason
 from anyinit._measure import measured_check
 from anyinit._plan import LeftAlone, Plan
 from anyinit_keras._build import build
-from anyinit_keras._checks import check_drawn, check_model, check_values
+from anyinit_keras._checks import check_calls, check_drawn, check_model, check_values
 from anyinit_keras._inputs import batch_of, call_of, is_array
 from anyinit_keras._names import named_variables, seed_states
+from anyinit_keras._values import rescale, where_values_are
 
 Patterns = str | Sequence[str] | None
 
@@ -45,7 +46,8 @@ def plan(
     An unbuilt model is built by a call on symbolic tensors.
 
     Arguments:
-        model: a functional, sequential or subclassed model, or a layer; backend JAX or torch.
+        model: a functional, sequential or subclassed model, or a layer; on the JAX, torch or
+            TensorFlow backend.
         x: the model's first argument: arrays or ``jax.ShapeDtypeStruct``, one or a list, tuple or
             dict of them. Arrays count by shape and dtype only. By default the model's symbolic
             inputs, their unknown dimensions filled in.
@@ -90,7 +92,8 @@ def init(
     nothing beyond rounding.
 
     Arguments:
-        model: a functional, sequential or subclassed model, or a layer; backend JAX or torch.
+        model: a functional, sequential or subclassed model, or a layer; on the JAX, torch or
+            TensorFlow backend.
         x: the model's first argument; see ``plan``.
         mode: ``"analytic"``, or ``"empirical"`` to measure on ``x``, which is then a real batch:
             every weight is corrected by what it delivers there.
@@ -155,35 +158,34 @@ class _Prepared:
     Arguments:
         named: its variables by name.
         batch: the arrays among its inputs, where they are measured on.
-        on_jax: the analysis, on the JAX backend.
+        traced: the analysis, on the JAX and TensorFlow backends.
         on_torch: the model as a module, on the torch backend.
         options: what ``anyinit.torch`` is to be called with there.
     """
 
     named: Mapping[str, keras.Variable]
     batch: Sequence[Any] | None
-    on_jax: Any
+    traced: Any
     on_torch: Any
     options: Mapping[str, Any]
 
     def planned(self) -> Plan:
         """The analytic plan."""
-        if self.on_jax is not None:
-            return _in_keras_terms(self.on_jax.analysis.plan, self.named)
+        if self.traced is not None:
+            return _in_keras_terms(self.traced.analysis.plan, self.named)
         import anyinit_torch
 
         return _in_keras_terms(self.on_torch.run(anyinit_torch.plan, **self.options), self.named)
 
     def initialized(self, empirical: bool) -> Plan:
         """The plan, measured or not, applied to the variables."""
-        if self.on_jax is not None:
-            from anyinit_keras._on_jax import rescale_on_jax
-
-            made: Plan = self.on_jax.analysis.plan
-            if empirical:
-                values = self.on_jax.values(self.batch, made)
-                made = measured_plan(self.on_jax.analysis, *values)
-            rescale_on_jax(self.named, made)
+        if self.traced is not None:
+            with where_values_are():
+                made: Plan = self.traced.analysis.plan
+                if empirical:
+                    values = self.traced.values(self.batch, made)
+                    made = measured_plan(self.traced.analysis, *values)
+                rescale(self.named, made)
         else:
             import anyinit_torch
 
@@ -193,10 +195,11 @@ class _Prepared:
 
     def measured(self, plan: Plan | None) -> Check:
         """The model as it is, compared with a plan."""
-        if self.on_jax is not None:
-            compared = self.on_jax.analysis.plan if plan is None else plan
-            values = self.on_jax.values(self.batch, None)
-            return measured_check(self.on_jax.analysis, compared, *values)
+        if self.traced is not None:
+            compared = self.traced.analysis.plan if plan is None else plan
+            with where_values_are():
+                values = self.traced.values(self.batch, None)
+                return measured_check(self.traced.analysis, compared, *values)
         import anyinit_torch
 
         moment = self.options["input_moment"]
@@ -215,6 +218,7 @@ def _prepared(
 ) -> _Prepared:
     """Build a model, and analyse it as its backend asks for."""
     check_model(model)
+    check_calls(model)
     check_moment(input_moment)
     call = call_of(model, x, kwargs)
     check_inputs([leaf for leaf in jax.tree.leaves((call.x, call.further)) if is_array(leaf)])
@@ -227,26 +231,32 @@ def _prepared(
     check_values(named)
     options = {"only": only, "skip": skip, "input_moment": input_moment}
     # Each backend's module imports what that backend needs.
+    if keras.backend.backend() == "torch":
+        from anyinit_keras._on_torch import on_torch
+
+        check_drawn(model, len(named), sum(v.trainable for v in named.values()))
+        return _Prepared(named, batch, None, on_torch(model, named, call, batch), options)
+    from anyinit_keras._traced import analyse, describe
+
+    lower: Any
     if keras.backend.backend() == "jax":
-        from anyinit_keras._on_jax import analyse_on_jax, describe
-
-        drawn = [name for name, v in named.items() if v.trainable and describe(name, v).drawn]
-        check_drawn(model, len(named), len(drawn))
-        wanted = selection(drawn, only, skip)
-        trainable = set(drawn)
-        analysed = analyse_on_jax(
-            model,
-            named,
-            seed_states(model),
-            call,
-            lambda name: name in trainable and wanted(name),
-            input_moment,
-        )
-        return _Prepared(named, batch, analysed, None, options)
-    from anyinit_keras._on_torch import on_torch
-
-    check_drawn(model, len(named), sum(v.trainable for v in named.values()))
-    return _Prepared(named, batch, None, on_torch(model, named, call, batch), options)
+        from anyinit_keras._on_jax import as_it_is as lower
+    else:
+        from anyinit_keras._on_tensorflow import lowered as lower
+    drawn = [name for name, v in named.items() if v.trainable and describe(name, v).drawn]
+    check_drawn(model, len(named), len(drawn))
+    wanted = selection(drawn, only, skip)
+    trainable = set(drawn)
+    traced = analyse(
+        model,
+        named,
+        seed_states(model),
+        call,
+        lambda name: name in trainable and wanted(name),
+        input_moment,
+        lower,
+    )
+    return _Prepared(named, batch, traced, None, options)
 
 
 def _in_keras_terms(plan: Plan, named: Mapping[str, keras.Variable]) -> Plan:

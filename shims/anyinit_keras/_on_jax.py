@@ -1,132 +1,19 @@
-"""The JAX backend: a model's forward pass is traced as it is."""
+"""The JAX backend: JAX traces what a model computes as it is."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-import keras
-
-from anyinit._analysis import Analysis, examine
-from anyinit._existing import array_of, is_constant, samples_of
-from anyinit._plan import Plan
-from anyinit._rescale import scale_to
-from anyinit._trace import Parameter, abstract, trace
-from anyinit_keras._inputs import Call, is_array
+from anyinit_keras._traced import Lowered, Run
 
 
-def describe(name: str, variable: keras.Variable) -> Parameter:
-    """What the analysis knows of a variable.
-
-    Variables of one axis that take no gradient are state, such as the averages of a batch norm.
+def as_it_is(run: Run, variables: Sequence[Any], arrays: Sequence[Any]) -> Lowered:
+    """What the model computes, for JAX to trace.
 
     Arguments:
-        name: its name.
-        variable: the variable.
+        run: computes the model on JAX arrays.
+        variables: its variables.
+        arrays: shapes and dtypes of its inputs.
     """
-    value = variable.value
-    shape = tuple(value.shape)
-    state = not variable.trainable and len(shape) < 2
-    collection = "state" if state else "params"
-    if not jnp.issubdtype(value.dtype, jnp.floating):
-        return Parameter(name, collection, shape, value.dtype, False, None)
-    drawn = not state and not is_constant(value)
-    array = None if drawn else array_of(value)
-    return Parameter(name, collection, shape, value.dtype, drawn, samples_of(value), array=array)
-
-
-@dataclasses.dataclass(frozen=True)
-class OnJax:
-    """A traced and analysed model, with what its graph is run on.
-
-    Arguments:
-        analysis: the analysis.
-        fixed: its variables by name, random states left out.
-        keys: how many random states it has.
-    """
-
-    analysis: Analysis
-    fixed: Mapping[str, keras.Variable]
-    keys: int
-
-    def values(self, batch: Sequence[Any], plan: Plan | None) -> tuple[list[Any], list[Any]]:
-        """The arrays of the graph's parameters, scaled as a plan says, and of its other inputs.
-
-        Arguments:
-            batch: the arrays among the model's inputs.
-            plan: the scales to give the variables; by default they enter as they are.
-        """
-        rows = {} if plan is None else plan.weight_by_name
-        leaves = [
-            scale_to(variable.value, rows[name].sigma, rows[name].layer_axes)
-            if name in rows
-            else variable.value
-            for name, variable in self.fixed.items()
-        ]
-        return leaves, [*(jax.random.key(number) for number in range(self.keys)), *batch]
-
-
-def analyse_on_jax(
-    model: keras.Layer,
-    named: Mapping[str, keras.Variable],
-    random: Set[int],
-    call: Call,
-    chosen: Callable[[str], bool],
-    input_moment: float,
-) -> OnJax:
-    """Trace a model and plan its variables.
-
-    Arguments:
-        model: a built model.
-        named: its variables by name.
-        random: identities of the variables that hold random states.
-        call: the arguments to call it with.
-        chosen: whether a variable is to be scaled.
-        input_moment: second moment of the float inputs.
-    """
-    fixed = {name: v for name, v in named.items() if id(v) not in random}
-    states = [v for v in named.values() if id(v) in random]
-    parameters = [describe(name, variable) for name, variable in fixed.items()]
-    leaves, structure = jax.tree.flatten((call.x, dict(call.further)))
-    arrays = [leaf for leaf in leaves if is_array(leaf)]
-    key = jax.eval_shape(lambda: jax.random.key(0))
-
-    def forward(values: Sequence[Any], given: Any) -> Any:
-        keys, inputs = given
-        remaining = iter(inputs)
-        filled = [next(remaining) if is_array(leaf) else leaf for leaf in leaves]
-        x, further = jax.tree.unflatten(structure, filled)
-        mapping = [
-            *zip(fixed.values(), values, strict=True),
-            # A seed state is the data of a key: coming from one, it counts as random.
-            *((v, _state_of(key, v)) for v, key in zip(states, keys, strict=True)),
-        ]
-        with keras.StatelessScope(state_mapping=mapping):
-            return model(x, **further)
-
-    shapes = [abstract(variable.value) for variable in fixed.values()]
-    given = ([key] * len(states), arrays)
-    traced = trace(forward, parameters, shapes, given, input_moment)
-    return OnJax(examine(traced, chosen), fixed, len(states))
-
-
-def rescale_on_jax(named: Mapping[str, keras.Variable], plan: Plan) -> None:
-    """Give every planned variable the standard deviation that the plan asks for.
-
-    Arguments:
-        named: the variables of the planned model by name.
-        plan: its plan.
-    """
-    scaled = [
-        (named[row.path], scale_to(named[row.path].value, row.sigma, row.layer_axes))
-        for row in plan.weights
-    ]
-    for variable, value in scaled:
-        variable.assign(value)
-
-
-def _state_of(key: Any, variable: keras.Variable) -> jax.Array:
-    return jax.random.key_data(key).reshape(variable.shape).astype(variable.dtype)
+    return lambda values, inputs, key: run(values, inputs)

@@ -88,8 +88,8 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "hypot": lambda x, y: lax.sqrt(lax.square(x) + lax.square(y)),
     "maximum": lax.max,
     "minimum": lax.min,
-    "mul": lax.mul,
-    "multiply": lax.mul,
+    "mul": lambda x, y: _product(x, y),
+    "multiply": lambda x, y: _product(x, y),
     "remainder": lambda x, y: jnp.remainder(x, y),
     "xlogy": lambda x, y: x * lax.log(y),
 }
@@ -113,6 +113,10 @@ _LOGICAL: dict[str, Callable[[Any, Any], Any]] = {
     "logical_or": lax.bitwise_or,
     "logical_xor": lax.bitwise_xor,
 }
+
+
+def _product(x: Any, y: Any) -> Any:
+    return lax.bitwise_and(x, y) if x.dtype == np.bool_ else lax.mul(x, y)
 
 
 def _softplus_of(x: Any) -> Any:

@@ -103,6 +103,17 @@ def _gather(result: Result, x: Any, dim: int, index: Any, **_: Any) -> Any:
     return x.at[_along(index, dim)].get(mode=_INSIDE, wrap_negative_indices=False)
 
 
+def _take_along_dim(result: Result, x: Any, index: Any, dim: int | None = None) -> Any:
+    """Unlike gather, it broadcasts both over the other axes."""
+    if dim is None:
+        x, index, dim = x.ravel(), index.ravel(), 0
+    axis = axis_of(dim, x.ndim)
+    others = [max(pair) for pair in zip(x.shape, index.shape, strict=True)]
+    wide, places = list(others), list(others)
+    wide[axis], places[axis] = x.shape[axis], index.shape[axis]
+    return _gather(result, jnp.broadcast_to(x, wide), axis, jnp.broadcast_to(index, places))
+
+
 def _along(index: Any, dim: int) -> tuple[Any, ...]:
     """Full indices for an index along one axis that keeps the others' positions."""
     axis = axis_of(dim, index.ndim)
@@ -205,6 +216,6 @@ LOWERINGS: dict[str, Lowering] = {
     "scatter.value_reduce": _scatter,
     "scatter_add.default": _scatter_add,
     "scatter_reduce.two": _scatter_reduce,
-    "take_along_dim.default": lambda result, x, index, dim: _gather(result, x, dim, index),
+    "take_along_dim.default": _take_along_dim,
     "where.default": _where_places,
 }

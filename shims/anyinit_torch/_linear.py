@@ -79,11 +79,9 @@ def _attention(
     scores = jnp.matmul(query, jnp.swapaxes(key, -1, -2)) * width
     if is_causal:
         rows, columns = (lax.broadcasted_iota(np.int32, scores.shape[-2:], i) for i in (0, 1))
-        kept = jnp.broadcast_to(rows >= columns, scores.shape)
-        scores = lax.select(kept, scores, jnp.full_like(scores, -1e9))
+        scores = _masked(scores, rows >= columns)
     elif attn_mask is not None and attn_mask.dtype == np.bool_:
-        kept = jnp.broadcast_to(attn_mask, scores.shape)
-        scores = lax.select(kept, scores, jnp.full_like(scores, -1e9))
+        scores = _masked(scores, attn_mask)
     elif attn_mask is not None:
         scores = scores + jnp.broadcast_to(cast(attn_mask, scores.dtype), scores.shape)
     shares = jax.nn.softmax(scores, -1)
@@ -91,6 +89,13 @@ def _attention(
         kept = jax.random.bernoulli(result.key(), 1.0 - dropout_p, shares.shape)
         shares = lax.select(kept, shares / (1.0 - dropout_p), jnp.zeros_like(shares))
     return jnp.matmul(shares, value)
+
+
+def _masked(scores: Any, kept: Any) -> Any:
+    """Scores that the softmax leaves out where they are not kept; float16 ends at 65,504."""
+    lowest = float(jnp.finfo(scores.dtype).min)  # type: ignore[no-untyped-call]
+    rest = jnp.full_like(scores, max(-1e9, lowest))
+    return lax.select(jnp.broadcast_to(kept, scores.shape), scores, rest)
 
 
 def _repeated(part: Any, heads: int) -> Any:
