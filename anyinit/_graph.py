@@ -190,6 +190,15 @@ def before_layout(producers: Mapping[int, Node], value: int) -> int:
     return value
 
 
+def step_before(node: Node) -> int | None:
+    """Of what a loop collects, the value at the last step but one; ``None`` for any other node."""
+    if node.primitive != "settle" or len(node.params["steps"]) < 2:
+        return None
+    steps = node.params["steps"]
+    # A loop that runs backwards collects its last step first.
+    return int(steps[-2] if steps[-1] == node.inputs[0] else steps[1])
+
+
 def hidden_inputs(node: Node) -> tuple[int, ...]:
     """Values that a node needs when it is run on arrays, beside its inputs."""
     if node.primitive == "settle":

@@ -10,7 +10,7 @@ IDENTITY = frozenset(
 )
 
 # The same numbers in other places.
-SHAPE = frozenset("reshape broadcast_in_dim transpose squeeze expand_dims broadcast".split())
+SHAPE = frozenset("reshape broadcast_in_dim transpose squeeze expand_dims broadcast tile".split())
 
 # The same numbers, whatever their places and dtype.
 LAYOUT = IDENTITY | SHAPE

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from anyinit._graph import Graph
+from anyinit._graph import Graph, step_before
 from anyinit._in_step import Memory, in_step, remembered_uses
 from anyinit._positions import Pool, are_followed
 from anyinit._rules import evaluate
@@ -81,6 +81,10 @@ def propagate(
     numbers: dict[int, np.ndarray] = dict(traits.known)
     numbers.update(signals)
     remaining = {value: len(nodes) for value, nodes in enumerate(graph.consumers)}
+    for node in graph.nodes:
+        before = step_before(node)
+        if before is not None:
+            remaining[before] += 1  # kept, to compare steps with
     record = Record({}, {}, {}, set())
     memory: Memory = {}
     twins = Twins(graph, traits, pools, are_followed(graph, traits, pools, repeated))

@@ -17,12 +17,13 @@ import numpy as np
 from anyinit import _primitives as primitives
 from anyinit._contraction import fan_in
 from anyinit._features import mixes_positions
-from anyinit._graph import Graph, Node
+from anyinit._graph import Graph, Node, step_before
 from anyinit._in_step import Memory, Transposed, in_step
 from anyinit._pooling import correlation, extremes_over, sums_over
 from anyinit._positions import Pool, pairs_signals, takes_positions
 from anyinit._rules import evaluate
 from anyinit._rules.layout import pick_key
+from anyinit._rules.linear import averages
 from anyinit._signal import (
     NOISE,
     independent_copy,
@@ -160,7 +161,40 @@ class Twins:
             elif trait.normalizes is not None and trait.over_positions:
                 # A norm over positions takes off what they have in common.
                 there = independent_copy(there, value, _OTHER)
+            share = self._in_common(node, numbers, results[0])
+            if share > 0:
+                kept = uniform_atom(value, _OTHER) < share
+                there = np.where(kept, results[0], there)
             self.other[value] = there
+
+    def _in_common(
+        self, node: Node, numbers: Mapping[int, np.ndarray], result: np.ndarray
+    ) -> float:
+        """The share that two positions have in common by what a node does.
+
+        Averages with weights w over n elements share Σ w·w′ of what they average. Two steps of a
+        loop are as alike as its successive steps make them: with correlation r from step to step,
+        the mean of r^k over all pairs.
+        """
+        place = next((i for i in (0, 1) if self._averages(node, i)), None)
+        if place is not None:
+            weights = spread(numbers[node.inputs[place]])
+            elsewhere = spread(self.other.get(node.inputs[place], weights))
+            return min(1.0, fan_in(self.graph, node) * float(np.mean(weights * elsewhere)))
+        before = step_before(node)
+        if before is None or before not in numbers:
+            return 0.0
+        count = self.graph.shapes[node.outputs[0]][0]
+        alike = correlation(spread(result), spread(numbers[before]))
+        if alike <= NOISE or count < 2:
+            return 0.0
+        apart = np.arange(1, count)
+        return float(np.sum((count - apart) * alike**apart) / (count * (count - 1) / 2))
+
+    def _averages(self, node: Node, position: int) -> bool:
+        return node.primitive in primitives.CONTRACTIONS and averages(
+            self.graph, self.traits, node, position
+        )
 
     def _elsewhere(self, node: Node, value: int, numbers: Mapping[int, np.ndarray]) -> np.ndarray:
         """An operand at another position, where a dropout mask has numbers of its own."""

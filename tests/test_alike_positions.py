@@ -43,6 +43,21 @@ def dropout_before_a_mean(net: nn.Module, x: jax.Array) -> jax.Array:
     return nn.Dense(OUT, name="head")(jnp.mean(x, axis=1))
 
 
+def mean_over_a_loop(net: nn.Module, x: jax.Array) -> jax.Array:
+    """Successive steps of a recurrent network are alike."""
+    states = nn.RNN(nn.OptimizedLSTMCell(D))(x)
+    return nn.Dense(OUT, name="head")(jnp.mean(states, axis=1))
+
+
+def mean_behind_attention(net: nn.Module, x: jax.Array) -> jax.Array:
+    """What attention averages is alike at all positions, by so much as it averages."""
+    x = nn.Dense(D)(x)
+    for _ in range(2):
+        x = x + nn.MultiHeadDotProductAttention(4)(nn.LayerNorm()(x))
+        x = x + nn.Dense(D)(nn.gelu(nn.Dense(4 * D)(nn.LayerNorm()(x))))
+    return nn.Dense(OUT, name="head")(jnp.mean(nn.LayerNorm()(x), axis=1))
+
+
 def mixer(first: bool) -> Callable[..., jax.Array]:
     """Weights along the steps, then along the features; the mean over the steps is read out."""
 
@@ -88,6 +103,8 @@ CASES: dict[str, tuple[Callable[..., jax.Array], tuple[int, ...]]] = {
     "steps_of_a_gru": (steps_with_a_mean(nn.GRUCell), (16, 8, D)),
     "steps_of_an_lstm": (steps_with_a_mean(nn.OptimizedLSTMCell), (16, 24, D)),
     "dropout_before_a_mean": (dropout_before_a_mean, (16, 24, D)),
+    "mean_over_a_loop": (mean_over_a_loop, (16, 32, D)),
+    "mean_behind_attention": (mean_behind_attention, (16, 24, D)),
     "mixer": (mixer(first=True), (16, 24, D)),
     "mixer_of_inputs": (mixer(first=False), (16, 24, D)),
     "token_shift": (token_shift, (16, 24, D)),
