@@ -235,3 +235,24 @@ def test_layers_of_one_name_are_two_rows() -> None:
     plan = anyinit.keras.init(model, models.normal(0, 4, 16))
     assert sorted(rows(plan)) == ["twins/same/kernel", "twins/same/kernel (2)"]
     assert rms(model.one.kernel) == pytest.approx(1 / 4, rel=0.01)
+
+
+def test_rows_name_the_line_of_the_model_and_none_of_the_framework() -> None:
+    class Classifier(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.hidden, self.head = keras.layers.Dense(64), keras.layers.Dense(8)
+
+        def call(self, x: Any) -> Any:
+            return self.head(keras.ops.relu(self.hidden(x)))
+
+    x = np.zeros((4, 32), np.float32)
+    model = Classifier()
+    model(x)
+    rows = anyinit.keras.plan(model, x).weights
+    assert [row.where.partition(":")[0] for row in rows] == ["test_keras_layers.py"] * 2
+    inputs = keras.Input((32,))
+    functional = keras.Model(inputs, keras.layers.Dense(8)(keras.layers.Dense(64, "relu")(inputs)))
+    # Its graph was made before; only JAX says where.
+    lines = {row.where.partition(":")[0] for row in anyinit.keras.plan(functional).weights}
+    assert lines <= {"", "test_keras_layers.py"}

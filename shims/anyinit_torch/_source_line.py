@@ -10,6 +10,8 @@ from types import CodeType, FrameType, TracebackType
 
 import torch
 
+from anyinit._source import is_machinery
+
 _MACHINERY = (
     os.path.dirname(torch.__file__) + os.sep,
     os.path.dirname(__file__) + os.sep,
@@ -23,16 +25,23 @@ _SERVICE = f"{os.sep}transformers{os.sep}"
 _MODELS = f"{os.sep}transformers{os.sep}models{os.sep}"
 
 
+_CALLER = os.path.join("anyinit_keras", "_on_torch.py")
+
+
 @functools.lru_cache(maxsize=4096)
 def _is_model(code: CodeType) -> bool:
     name = code.co_filename
-    return not name.startswith(_MACHINERY) and (_SERVICE not in name or _MODELS in name)
+    service = is_machinery(name) or name.startswith(_MACHINERY)
+    return not service and (_SERVICE not in name or _MODELS in name)
 
 
 def executed_line() -> str:
     """``file.py:line`` of the innermost frame that belongs to a model, or ``""``."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
+        # What called a Keras model is no line of it.
+        if frame.f_code.co_filename.endswith(_CALLER):
+            return ""
         if _is_model(frame.f_code):
             return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
         frame = frame.f_back
