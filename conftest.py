@@ -7,7 +7,7 @@ os.environ.setdefault("KERAS_BACKEND", "jax")
 
 collect_ignore_glob = [
     pattern
-    for package in ("torch", "keras")
+    for package in ("torch", "keras", "keras_hub")
     if importlib.util.find_spec(package) is None
     for pattern in (
         f"anyinit/{package}.py",
