@@ -17,7 +17,7 @@ from anyinit._exact import exact_value
 from anyinit._features import argument_features, features
 from anyinit._graph import Graph, Node
 from anyinit._rules import evaluate
-from anyinit._rules.linear import averages
+from anyinit._rules.linear import averaging_operand
 from anyinit._scaling import scaling
 from anyinit._signal import from_array
 from anyinit._stacks import is_stack
@@ -199,12 +199,8 @@ def _power(node: Node, inputs: Sequence[Trait]) -> int:
 
 def _averaged(traits: Traits, graph: Graph, node: Node) -> bool:
     """Whether a node averages a signal: its second moment is then known from above only."""
-    return node.primitive == "average" or (
-        node.primitive in primitives.CONTRACTIONS
-        and any(
-            averages(graph, traits, node, position) for position in range(min(len(node.inputs), 2))
-        )
-    )
+    averaging = averaging_operand(graph, traits, node)
+    return node.primitive == "average" or averaging is not None
 
 
 def _one_hot(traits: Traits, graph: Graph, node: Node, inputs: Sequence[Trait]) -> bool:

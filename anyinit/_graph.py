@@ -7,7 +7,7 @@ output is a path through ``nodes``. Values are integers; what is known of them i
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -97,12 +97,12 @@ class Graph:
 
     def before_layout(self, value: int) -> int:
         """A value before changes of layout and dtype."""
-        while (index := self.producers[value]) >= 0:
-            node = self.nodes[index]
-            if node.primitive not in primitives.LAYOUT:
-                break
-            value = node.inputs[0]
-        return value
+        return before_layout(self.producer, value)
+
+    def producer(self, value: int) -> Node | None:
+        """The node that writes a value; ``None`` for inputs and literals."""
+        index = self.producers[value]
+        return None if index < 0 else self.nodes[index]
 
 
 class Builder:
@@ -178,14 +178,14 @@ class Builder:
         return outputs
 
 
-def before_layout(producers: Mapping[int, Node], value: int) -> int:
+def before_layout(producer: Callable[[int], Node | None], value: int) -> int:
     """A value before changes of layout and dtype.
 
     Arguments:
-        producers: the node that writes each value.
+        producer: gives the node that writes a value, or ``None``.
         value: where to start.
     """
-    while (node := producers.get(value)) is not None and node.primitive in primitives.LAYOUT:
+    while (node := producer(value)) is not None and node.primitive in primitives.LAYOUT:
         value = node.inputs[0]
     return value
 

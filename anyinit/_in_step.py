@@ -85,8 +85,8 @@ def in_step(
     """
     scale = np.sqrt(moment(product))
     size = np.sqrt(moment(entering))
-    known = scale > 0 and size > 0 and np.isfinite(scale) and np.isfinite(size)
-    if not known or "c" in (entering.dtype.kind, product.dtype.kind):
+    usable = scale > 0 and size > 0 and np.isfinite(scale) and np.isfinite(size)
+    if not usable or "c" in (entering.dtype.kind, product.dtype.kind):
         return product
     signal, result = spread(entering) / size, spread(product) / scale
     news = signal

@@ -44,7 +44,7 @@ def _vector(builder: Builder, producers: dict[int, Node], total: Node) -> tuple[
     """The two operands of a sum, if the second is a vector along the last axis, from parameters."""
     last = builder.shapes[total.outputs[0]][-1:]
     for x, added in (total.inputs, total.inputs[::-1]):
-        value = before_layout(producers, added)
+        value = before_layout(producers.get, added)
         own = builder.from_parameters[value] or value in builder.literals
         sizes = [size for size in builder.shapes[value] if size > 1]
         if own and sizes == list(last) and builder.shapes[added][-1:] == last:

@@ -160,7 +160,7 @@ class Walk:
 
     def _leaf(self, value: int) -> int:
         """The value that a view or cast of a weight was made from."""
-        return before_layout(self._nodes, value)
+        return before_layout(self._nodes.get, value)
 
     def _carried(self, carrier: Carrier | None, product: Any) -> Any:
         """A use's product, multiplied by what weights with several uses have been given so far."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from anyinit import _primitives as primitives
 from anyinit._graph import Graph, Node
-from anyinit._rules.linear import averages
+from anyinit._rules.linear import averaging_operand
 from anyinit._traits import Role, Traits
 
 
@@ -120,7 +120,7 @@ def pairs_signals(graph: Graph, traits: Traits, node: Node) -> bool:
     return (
         node.primitive == "dot_general"
         and all(traits[value].role is Role.SIGNAL for value in node.inputs)
-        and not any(averages(graph, traits, node, position) for position in (0, 1))
+        and averaging_operand(graph, traits, node) is None
     )
 
 

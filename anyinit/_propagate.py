@@ -81,14 +81,13 @@ def propagate(
     numbers: dict[int, np.ndarray] = dict(traits.known)
     numbers.update(signals)
     remaining = {value: len(nodes) for value, nodes in enumerate(graph.consumers)}
-    for node in graph.nodes:
-        before = step_before(node)
-        if before is not None:
-            remaining[before] += 1  # kept, to compare steps with
     record = Record({}, {}, {}, set())
     memory: Memory = {}
     twins = Twins(graph, traits, pools, are_followed(graph, traits, pools, repeated))
     twins.begin(signals)
+    for before in map(step_before, graph.nodes if twins.active else ()):
+        if before is not None:
+            remaining[before] += 1  # kept, to compare steps with
     remembered = remembered_uses(uses, repeated, everywhere=twins.active)
     broken: list[str] = []
     for value in graph.inputs:

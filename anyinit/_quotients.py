@@ -208,7 +208,7 @@ def _equal(context: _Context, one: int, other: int) -> bool:
 
 
 def _plain(context: _Context, value: int) -> int:
-    return before_layout(context.producers, value)
+    return before_layout(context.producers.get, value)
 
 
 def _number(context: _Context, value: int) -> float | None:

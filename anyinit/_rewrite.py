@@ -157,7 +157,7 @@ def _scatter(context: _Context, node: Node) -> None:
 
 def _is_zero(context: _Context, value: int) -> bool:
     """Whether a value is a literal zero, up to its shape."""
-    literal = context.builder.literals.get(before_layout(context.producers, value))
+    literal = context.builder.literals.get(before_layout(context.producers.get, value))
     return literal is not None and literal.dtype.kind in "fiub" and not np.any(literal)
 
 

@@ -23,7 +23,7 @@ from anyinit._pooling import correlation, extremes_over, sums_over
 from anyinit._positions import Pool, pairs_signals, takes_positions
 from anyinit._rules import evaluate
 from anyinit._rules.layout import pick_key
-from anyinit._rules.linear import averages
+from anyinit._rules.linear import averaging_operand
 from anyinit._signal import (
     NOISE,
     independent_copy,
@@ -176,7 +176,7 @@ class Twins:
         loop are as alike as its successive steps make them: with correlation r from step to step,
         the mean of r^k over all pairs.
         """
-        place = next((i for i in (0, 1) if self._averages(node, i)), None)
+        place = averaging_operand(self.graph, self.traits, node)
         if place is not None:
             weights = spread(numbers[node.inputs[place]])
             elsewhere = spread(self.other.get(node.inputs[place], weights))
@@ -190,11 +190,6 @@ class Twins:
             return 0.0
         apart = np.arange(1, count)
         return float(np.sum((count - apart) * alike**apart) / (count * (count - 1) / 2))
-
-    def _averages(self, node: Node, position: int) -> bool:
-        return node.primitive in primitives.CONTRACTIONS and averages(
-            self.graph, self.traits, node, position
-        )
 
     def _elsewhere(self, node: Node, value: int, numbers: Mapping[int, np.ndarray]) -> np.ndarray:
         """An operand at another position, where a dropout mask has numbers of its own."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from anyinit import _primitives as primitives
 from anyinit._contraction import contracted_axes, fan_in, pairs_all
 from anyinit._graph import Graph, Node
 from anyinit._rules.reduce import chosen_of_terms, sum_of_terms
@@ -77,6 +78,14 @@ def averages(graph: Graph, traits: Traits, node: Node, position: int) -> bool:
         return False
     contracted = contracted_axes(node, position)
     return contracted is None or not axes or any(axis in contracted for axis in axes)
+
+
+def averaging_operand(graph: Graph, traits: Traits, node: Node) -> int | None:
+    """Which operand of a contraction holds the weights of an average; ``None`` where none does."""
+    if node.primitive not in primitives.CONTRACTIONS:
+        return None
+    places = range(min(len(node.inputs), 2))
+    return next((place for place in places if averages(graph, traits, node, place)), None)
 
 
 def _gather(

@@ -14,8 +14,8 @@ import jax
 import numpy as np
 import tensorflow as tf
 from jax.extend import core as jex_core
-from jax.interpreters import mlir
 
+from anyinit._callback import callback_primitive
 from anyinit_tensorflow._execute import execute
 from anyinit_tensorflow._operation import NotStaticError, dtype_of, shape_of
 
@@ -67,21 +67,10 @@ def opaque(operation: tf.Operation, operands: Sequence[Any]) -> list[Any]:
 
 @functools.cache
 def _primitive(operator: str) -> jex_core.Primitive:
-    primitive = jex_core.Primitive(operator)
-    primitive.multiple_results = True
-
-    def specify(*operands: Any, execution: _Execution) -> list[Any]:
-        return [jax.core.ShapedArray(shape, dtype) for shape, dtype in execution.specs]
-
-    def run(*operands: Any, execution: _Execution) -> list[Any]:
-        shapes = [jax.ShapeDtypeStruct(*spec) for spec in execution.specs]  # type: ignore[no-untyped-call]
-        return list(jax.pure_callback(execution, shapes, *operands))
-
     def evaluate(*operands: Any, execution: _Execution) -> list[Any]:
         return [jax.numpy.asarray(result) for result in execution(*operands)]
 
+    primitive = callback_primitive(operator)
     # The analysis tries it on small arrays of the right shapes.
     primitive.def_impl(evaluate)  # type: ignore[no-untyped-call]
-    primitive.def_abstract_eval(specify)  # type: ignore[no-untyped-call]
-    mlir.register_lowering(primitive, mlir.lower_fun(run, multiple_results=True))
     return primitive

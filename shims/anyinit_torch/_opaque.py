@@ -14,9 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from jax.extend import core as jex_core
-from jax.interpreters import mlir
 
+from anyinit._callback import callback_primitive
 from anyinit_torch._program import Call, map_values
 
 
@@ -71,21 +70,7 @@ def opaque(
     return [None if output is None else next(results) for output in outputs]
 
 
-@functools.cache
-def _primitive(operator: str) -> jex_core.Primitive:
-    primitive = jex_core.Primitive(operator)
-    primitive.multiple_results = True
-
-    def specify(*operands: Any, execution: _Execution) -> list[Any]:
-        return [jax.core.ShapedArray(shape, dtype) for shape, dtype in execution.specs]
-
-    def run(*operands: Any, execution: _Execution) -> list[Any]:
-        shapes = [jax.ShapeDtypeStruct(*spec) for spec in execution.specs]  # type: ignore[no-untyped-call]
-        return list(jax.pure_callback(execution, shapes, *operands))
-
-    primitive.def_abstract_eval(specify)  # type: ignore[no-untyped-call]
-    mlir.register_lowering(primitive, mlir.lower_fun(run, multiple_results=True))
-    return primitive
+_primitive = functools.cache(callback_primitive)
 
 
 def _operator(name: str) -> Callable[..., Any]:

@@ -24,7 +24,6 @@ _MACHINERY = (
 _SERVICE = f"{os.sep}transformers{os.sep}"
 _MODELS = f"{os.sep}transformers{os.sep}models{os.sep}"
 
-
 _CALLER = os.path.join("anyinit_keras", "_on_torch.py")
 
 
