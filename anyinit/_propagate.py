@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 from types import MappingProxyType
 
 import numpy as np
 
-from anyinit._graph import Graph, step_before
-from anyinit._in_step import Memory, in_step, remembered_uses
+from anyinit._graph import Graph, Node, step_before
+from anyinit._in_step import Memory, Transposed, in_step, remembered_uses
 from anyinit._positions import Pool, are_followed
 from anyinit._rules import evaluate
 from anyinit._signal import moment, normal_atom
@@ -78,82 +78,150 @@ def propagate(
     Raises:
         NonFiniteError: if the signal that reaches a weight or an output is not finite.
     """
-    numbers: dict[int, np.ndarray] = dict(traits.known)
-    numbers.update(signals)
-    remaining = {value: len(nodes) for value, nodes in enumerate(graph.consumers)}
-    record = Record({}, {}, {}, set())
-    memory: Memory = {}
     twins = Twins(graph, traits, pools, are_followed(graph, traits, pools, repeated))
     twins.begin(signals)
-    for before in map(step_before, graph.nodes if twins.active else ()):
-        if before is not None:
-            remaining[before] += 1  # kept, to compare steps with
-    remembered = remembered_uses(uses, repeated, everywhere=twins.active)
-    broken: list[str] = []
+    walk = _Pass(
+        graph=graph,
+        traits=traits,
+        sigma=sigma,
+        drawn=drawn,
+        ask=ask,
+        twins=twins,
+        remembered=remembered_uses(uses, repeated, everywhere=twins.active),
+        numbers={**traits.known, **signals},
+    )
     for value in graph.inputs:
         if traits.of[value] is not None and traits[value].role is Role.WEIGHT:
-            numbers[value] = _leaf((value, None), sigma, drawn)
-    for value in (wanted | kept) & numbers.keys():
-        record.moments[value] = moment(numbers[value])
-        record.samples[value] = numbers[value]
+            walk.numbers[value] = walk.leaf((value, None))
+    asked = wanted | kept
+    walk.note(asked & walk.numbers.keys(), asked, asked)
+    remaining = _readers(graph, steps=twins.active)
     for node in graph.nodes:
         if traits[node.outputs[0]].moves:
-            use = uses.get(node.index)
-            trait = traits[node.outputs[0]]
-            item = node.primitive == "stack_item" and trait.role is Role.WEIGHT
-            if item and trait.sources[0][1] is not None:
-                results: Sequence[np.ndarray] = [_leaf(trait.sources[0], sigma, drawn)]
-            else:
-                factor = 1.0
-                if use is not None:
-                    weight = moment(numbers[use.weight])
-                    entering = 1.0 if use.signal is None else moment(numbers[use.signal])
-                    if not math.isfinite(entering):
-                        raise NonFiniteError(_describe(broken, node.where))
-                    record.asked[use.value] = (entering, weight)
-                    factor = ask(use, entering, weight)
-                    if use.meeting is Meeting.ADDED:
-                        numbers[use.weight] = factor * numbers[use.weight]
-                        factor = 1.0
-                inputs = [numbers[value] for value in node.inputs]
-                across = twins.across(node, numbers)
-                results, assumed = (
-                    evaluate(graph, traits, node, inputs) if across is None else (across, False)
-                )
-                if assumed:
-                    record.assumed.add(node.index)
-                if factor != 1.0:
-                    results = [factor * result for result in results]
-                identity, transposed = remembered.get(node.index, (None, None))
-                if identity is not None and use is not None and use.signal is not None:
-                    product = numbers[use.signal], results[0]
-                    results = [in_step(memory, identity, *product, transposed)]
-                if transposed is not None and use is not None and entering > 0:
-                    # What is handed back counts as if the weight were larger.
-                    size = moment(results[0]) / (use.fan * entering)
-                    record.asked[use.value] = (entering, size)
-                twins.follow(node, use, factor, numbers, results, memory, identity, transposed)
-            if not broken and any(
-                r.dtype.kind == "f" and not np.isfinite(r).all() for r in results
-            ):
-                broken.append(f"{node.primitive} at {node.where or 'an unknown line'}")
-            numbers.update(zip(node.outputs, results, strict=True))
-            for value in node.outputs:
-                if value in wanted:
-                    record.moments[value] = moment(numbers[value])
-                if value in kept:
-                    record.samples[value] = numbers[value]
+            walk.step(node, uses.get(node.index))
+            walk.note(node.outputs, wanted, kept)
         for value in set(node.inputs):
             remaining[value] -= 1
             if remaining[value] == 0 and value not in graph.outputs:
-                numbers.pop(value, None)
-                twins.other.pop(value, None)
+                walk.forget(value)
     for value in graph.outputs:
-        if traits[value].role is Role.SIGNAL and numbers[value].dtype.kind == "f":
-            record.moments[value] = moment(numbers[value])
-            if not math.isfinite(record.moments[value]):
-                raise NonFiniteError(_describe(broken, ""))
-    return record
+        if traits[value].role is Role.SIGNAL and walk.numbers[value].dtype.kind == "f":
+            walk.note([value], {value}, ())
+            if not math.isfinite(walk.record.moments[value]):
+                raise NonFiniteError(_describe(walk.broken, ""))
+    return walk.record
+
+
+def _readers(graph: Graph, *, steps: bool) -> dict[int, int]:
+    """How often each value is still to be read; `steps` are compared with the one before."""
+    remaining = {value: len(nodes) for value, nodes in enumerate(graph.consumers)}
+    for before in map(step_before, graph.nodes if steps else ()):
+        if before is not None:
+            remaining[before] += 1
+    return remaining
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pass:
+    """A pass under way: what is fixed, and what has come of it so far.
+
+    Arguments:
+        graph: the flattened model.
+        traits: what each value is.
+        sigma: standard deviation of each planned source.
+        drawn: samples of the sources that are left as they are drawn.
+        ask: the factor of a use's result.
+        twins: the same values at another position.
+        remembered: what identifies the weights whose products are remembered.
+        numbers: samples of the values that are still to be read.
+        memory: products of weights so far.
+        record: what has been seen.
+        broken: the first operation whose result was not finite.
+    """
+
+    graph: Graph
+    traits: Traits
+    sigma: Mapping[Source, float]
+    drawn: Mapping[Source, np.ndarray]
+    ask: Ask
+    twins: Twins
+    remembered: Mapping[int, tuple[int, Transposed | None]]
+    numbers: dict[int, np.ndarray]
+    memory: Memory = dataclasses.field(default_factory=dict)
+    record: Record = dataclasses.field(default_factory=lambda: Record({}, {}, {}, set()))
+    broken: list[str] = dataclasses.field(default_factory=list)
+
+    def leaf(self, source: Source) -> np.ndarray:
+        """A weight, as it is drawn or as it is planned."""
+        if source in self.drawn:
+            return self.drawn[source]
+        leaf, item = source
+        return self.sigma.get(source, 1.0) * normal_atom(leaf, 0 if item is None else item + 1)
+
+    def note(self, values: Iterable[int], wanted: Container[int], kept: Container[int]) -> None:
+        """Record moments and samples of those values that are asked for."""
+        for value in values:
+            if value in wanted:
+                self.record.moments[value] = moment(self.numbers[value])
+            if value in kept:
+                self.record.samples[value] = self.numbers[value]
+
+    def forget(self, value: int) -> None:
+        """Free a value that nothing reads any more."""
+        self.numbers.pop(value, None)
+        self.twins.other.pop(value, None)
+
+    def step(self, node: Node, use: Use | None) -> None:
+        """Find the results of a node, here and at another position."""
+        trait = self.traits[node.outputs[0]]
+        item = node.primitive == "stack_item" and trait.role is Role.WEIGHT
+        if item and trait.sources[0][1] is not None:
+            results: Sequence[np.ndarray] = [self.leaf(trait.sources[0])]
+        else:
+            results = self._computed(node, use)
+        if not self.broken and any(_is_broken(result) for result in results):
+            self.broken.append(f"{node.primitive} at {node.where or 'an unknown line'}")
+        self.numbers.update(zip(node.outputs, results, strict=True))
+
+    def _computed(self, node: Node, use: Use | None) -> Sequence[np.ndarray]:
+        factor, entering = (1.0, 1.0) if use is None else self._met(node, use)
+        inputs = [self.numbers[value] for value in node.inputs]
+        results: Sequence[np.ndarray] | None = self.twins.across(node, self.numbers)
+        if results is None:
+            results, assumed = evaluate(self.graph, self.traits, node, inputs)
+            if assumed:
+                self.record.assumed.add(node.index)
+        if factor != 1.0:
+            results = [factor * result for result in results]
+        identity, transposed = self.remembered.get(node.index, (None, None))
+        if identity is not None and use is not None and use.signal is not None:
+            product = self.numbers[use.signal], results[0]
+            results = [in_step(self.memory, identity, *product, transposed)]
+        if transposed is not None and use is not None and entering > 0:
+            # What is handed back counts as if the weight were larger.
+            size = moment(results[0]) / (use.fan * entering)
+            self.record.asked[use.value] = (entering, size)
+        self.twins.follow(
+            node, use, factor, self.numbers, results, self.memory, identity, transposed
+        )
+        return results
+
+    def _met(self, node: Node, use: Use) -> tuple[float, float]:
+        """Ask for the factor of a use's result; also returns the second moment of its signal."""
+        weight = moment(self.numbers[use.weight])
+        entering = 1.0 if use.signal is None else moment(self.numbers[use.signal])
+        if not math.isfinite(entering):
+            raise NonFiniteError(_describe(self.broken, node.where))
+        self.record.asked[use.value] = (entering, weight)
+        factor = self.ask(use, entering, weight)
+        if use.meeting is Meeting.ADDED:
+            self.numbers[use.weight] = factor * self.numbers[use.weight]
+            return 1.0, entering
+        return factor, entering
+
+
+def _is_broken(result: np.ndarray) -> bool:
+    return result.dtype.kind == "f" and not np.isfinite(result).all()
 
 
 def _describe(broken: list[str], where: str) -> str:
@@ -164,12 +232,3 @@ def _describe(broken: list[str], where: str) -> str:
         + ". Expected finite numbers for inputs of second moment 1; check the functions and "
         "constants on that line (a division by zero, a logarithm or root of negative numbers)."
     )
-
-
-def _leaf(
-    source: Source, sigma: Mapping[Source, float], drawn: Mapping[Source, np.ndarray]
-) -> np.ndarray:
-    if source in drawn:
-        return drawn[source]
-    leaf, item = source
-    return sigma.get(source, 1.0) * normal_atom(leaf, 0 if item is None else item + 1)
