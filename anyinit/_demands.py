@@ -15,7 +15,7 @@ from anyinit._repeated import recurrent_limits
 from anyinit._secant import Move
 from anyinit._sites import Site, Sites
 from anyinit._targets import arrival_of, deciding_sites, is_tied, wanted
-from anyinit._traits import Source
+from anyinit._traits import Source, Traits
 
 # Uses whose scales differ by less ask for the same.
 _AGREE = 1.25
@@ -59,6 +59,7 @@ class Iterate:
 
 def problem_of(
     graph: Graph,
+    traits: Traits,
     sites: Sites,
     drawn: Mapping[Source, np.ndarray],
     repeated: Mapping[int, int],
@@ -67,6 +68,7 @@ def problem_of(
 
     Arguments:
         graph: the flattened model.
+        traits: what each value is.
         sites: the sites of all weights.
         drawn: samples of the sources that keep their values.
         repeated: which weight each use of a weight used several times multiplies with.
@@ -86,7 +88,7 @@ def problem_of(
         of_use,
         frozenset(source for source in deciding if places[source] == 1),
         frozenset(source for source in deciding if is_tied(sites, source)),
-        recurrent_limits(graph, repeated, sites.uses.scaled),
+        recurrent_limits(graph, traits, repeated, sites.uses.scaled),
     )
 
 

@@ -190,20 +190,24 @@ def before_layout(producer: Callable[[int], Node | None], value: int) -> int:
     return value
 
 
+def collected_steps(node: Node) -> tuple[int, ...]:
+    """Of what a loop over time collects, the values of its steps; of any other node, none."""
+    return tuple(node.params["steps"]) if node.primitive == "settle" else ()
+
+
 def step_before(node: Node) -> int | None:
     """Of what a loop collects, the value at the last step but one; ``None`` for any other node."""
-    if node.primitive != "settle" or len(node.params["steps"]) < 2:
+    steps = collected_steps(node)
+    if len(steps) < 2:
         return None
-    steps = node.params["steps"]
     # A loop that runs backwards collects its last step first.
     return int(steps[-2] if steps[-1] == node.inputs[0] else steps[1])
 
 
 def hidden_inputs(node: Node) -> tuple[int, ...]:
     """Values that a node needs when it is run on arrays, beside its inputs."""
-    if node.primitive == "settle":
-        return tuple(node.params["steps"])
-    return (node.params["chosen_by"],) if node.primitive == "mix" else ()
+    steps = collected_steps(node)
+    return (node.params["chosen_by"],) if node.primitive == "mix" else steps
 
 
 def renamed(node: Node, names: Mapping[int, int]) -> Node:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from anyinit._graph import Graph, Node, step_before
+from anyinit._graph import Graph, Node, collected_steps, step_before
 from anyinit._in_step import Memory, Transposed, in_step, remembered_uses
 from anyinit._positions import Pool, are_followed
 from anyinit._rules import evaluate
@@ -93,8 +93,8 @@ def propagate(
     for value in graph.inputs:
         if traits.of[value] is not None and traits[value].role is Role.WEIGHT:
             walk.numbers[value] = walk.leaf((value, None))
-    asked = wanted | kept
-    walk.note(asked & walk.numbers.keys(), asked, asked)
+    wanted = wanted | kept | {v for node in graph.nodes for v in collected_steps(node)}
+    walk.note(wanted & walk.numbers.keys(), wanted, kept)
     remaining = _readers(graph, steps=twins.active)
     for node in graph.nodes:
         if traits[node.outputs[0]].moves:
@@ -184,7 +184,7 @@ class _Pass:
         self.numbers.update(zip(node.outputs, results, strict=True))
 
     def _computed(self, node: Node, use: Use | None) -> Sequence[np.ndarray]:
-        factor, entering = (1.0, 1.0) if use is None else self._met(node, use)
+        factor, entering = (self._over_steps(node), 1.0) if use is None else self._met(node, use)
         inputs = [self.numbers[value] for value in node.inputs]
         results: Sequence[np.ndarray] | None = self.twins.across(node, self.numbers)
         if results is None:
@@ -205,6 +205,20 @@ class _Pass:
             node, use, factor, self.numbers, results, self.memory, identity, transposed
         )
         return results
+
+    def _over_steps(self, node: Node) -> float:
+        """Of what a loop collects: by what all its steps are larger than the last; else 1.
+
+        Steps that are not written out, or that no later step depends on, are like the last.
+        """
+        steps = collected_steps(node)
+        if not steps:
+            return 1.0
+        last = moment(self.numbers[node.inputs[0]])
+        each = [self.record.moments[v] for v in steps if v in self.record.moments]
+        count = self.graph.shapes[node.outputs[0]][0]
+        total = sum(each) + (count - len(each)) * last
+        return math.sqrt(total / (count * last)) if 0 < last < math.inf else 1.0
 
     def _met(self, node: Node, use: Use) -> tuple[float, float]:
         """Ask for the factor of a use's result; also returns the second moment of its signal."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
+from anyinit import _primitives as primitives
 from anyinit._contraction import contracted_axes
 from anyinit._graph import Graph
 from anyinit._traits import Role, Source, Traits
@@ -50,16 +51,18 @@ def identities(graph: Graph, traits: Traits, uses: Sequence[Use]) -> Mapping[int
 
 
 def recurrent_limits(
-    graph: Graph, repeated: Mapping[int, int], uses: Sequence[Use]
+    graph: Graph, traits: Traits, repeated: Mapping[int, int], uses: Sequence[Use]
 ) -> Mapping[Source, float]:
     """The largest scale, 1/√fan_in, of each weight that feeds back into itself in a loop.
 
     The loop is one that was written out, or a Python loop over time: a weight whose product enters
-    its own next input, while at every step another shared weight brings in something new. (A block
-    that is called several times on its own output takes in nothing new: it is no recurrence.)
+    its own next input, while every step takes in something new: through another shared weight, or
+    as the next part of one signal. (A block that is called several times on its own output takes in
+    nothing new: it is no recurrence.)
 
     Arguments:
         graph: the flattened model.
+        traits: what each value is.
         repeated: identities of the weights that are used several times.
         uses: all uses of weights.
     """
@@ -74,25 +77,66 @@ def recurrent_limits(
         looped = not graph.nodes[own[0].node].last_step
         after = _reached(graph, own[0].value, own[-1].node)
         fed_back = own[-1].signal in after
-        if fed_back and (looped or _takes_in(graph, own, list(steps.values()))):
+        if fed_back and (looped or _takes_in(graph, traits, own, list(steps.values()))):
             limits.update(dict.fromkeys(own[-1].sources, own[-1].fan ** -0.5))
     return limits
 
 
-def _takes_in(graph: Graph, own: Sequence[Use], all_steps: Sequence[Sequence[Use]]) -> bool:
-    """Whether a shared weight brings something new into each step of a Python loop over time."""
+def _takes_in(
+    graph: Graph, traits: Traits, own: Sequence[Use], all_steps: Sequence[Sequence[Use]]
+) -> bool:
+    """Whether each step of a Python loop over time takes in something new."""
     if len(own) < _LEAST_STEPS:
         return False
-    second, third = own[1], own[2]
-    before = _reached(graph, own[0].value, third.node)
+    first, second, third = own[:_LEAST_STEPS]
+    before = _reached(graph, first.value, third.node)
     if second.signal not in before:
         return False
     for other in all_steps:
-        inside = [use for use in other if own[0].node < use.node < third.node]
+        inside = [use for use in other if first.node < use.node < third.node]
         new = [use for use in inside if use.signal not in before]
         if any(third.signal in _reached(graph, use.value, third.node) for use in new):
             return True
-    return False
+    one = _parts_taken(graph, traits, before, first.node, second.node)
+    two = _parts_taken(graph, traits, before, second.node, third.node)
+    return any(two[whole].isdisjoint(parts) for whole, parts in one.items() if whole in two)
+
+
+def _parts_taken(
+    graph: Graph, traits: Traits, inside: Set[int], start: int, stop: int
+) -> Mapping[int, set[object]]:
+    """Which parts of other signals a step takes in, by the signal.
+
+    Arguments:
+        graph: the flattened model.
+        traits: what each value is.
+        inside: the values that are computed from an earlier step.
+        start: node with which the step begins.
+        stop: node with which the next one begins.
+    """
+    found: dict[int, set[object]] = {}
+    for node in graph.nodes[start + 1 : stop]:
+        if not inside.intersection(node.outputs):
+            continue
+        for value in set(node.inputs) - inside:
+            whole, how = _part_of(graph, traits, value)
+            if how and traits[value].role is Role.SIGNAL:
+                found.setdefault(whole, set()).add(how)
+    return found
+
+
+def _part_of(graph: Graph, traits: Traits, value: int) -> tuple[int, tuple[object, ...]]:
+    """What a value is a part of, and which; of a whole value, itself."""
+    how: list[object] = []
+    node = graph.producer(value)
+    while node is not None and node.primitive in primitives.LAYOUT | primitives.PICK:
+        if node.primitive in primitives.PICK:
+            places = tuple(_constant(traits, v) for v in node.inputs[1:])
+            which = repr(sorted(node.params.items(), key=str)), node.outputs.index(value)
+            how.append((node.primitive, which, places))
+        value = node.inputs[0]
+        node = graph.producer(value)
+    return value, tuple(how)
 
 
 def _reached(graph: Graph, value: int, last: int) -> set[int]:

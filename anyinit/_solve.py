@@ -79,7 +79,7 @@ def solve(
         drawn: samples of the sources that keep their values.
     """
     repeated = repeated_uses(graph, traits, sites.uses.scaled)
-    problem = problem_of(graph, sites, drawn, repeated)
+    problem = problem_of(graph, traits, sites, drawn, repeated)
     iterate = Iterate({}, {}, {})
     uses = {use.node: use for use in sites.uses.scaled}
     recorded = {s.value for s in sites.sites} | {

@@ -10,9 +10,6 @@ import keras_models as models
 
 import anyinit.keras
 
-# A time loop is written out under torch and a scan under JAX; see test_keras_backends.py.
-RECURRENT = {"gru"}
-
 # Moments of gelu in a row, each from 4,096 samples seeded by its place in the graph: the
 # two graphs differ in their places, so these agree to some 2% only.
 SAMPLED = {"residual"}

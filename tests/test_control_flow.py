@@ -354,6 +354,60 @@ def test_a_python_loop_over_time_limits_the_recurrent_weight() -> None:
     assert found.outputs[0] == pytest.approx(1, abs=0.2)
 
 
+def projected_before_the_loop(net: nn.Module, x: jax.Array) -> jax.Array:
+    driven = nn.Dense(D, use_bias=False, name="driven")(x)
+    recurrent = nn.Dense(D, use_bias=False, name="recurrent")
+    h, steps = jnp.tanh(driven[:, 0]), []
+    for step in range(1, x.shape[1]):
+        h = jnp.tanh(driven[:, step] + recurrent(h))
+        steps.append(h)
+    return head(jnp.stack(steps, axis=1))
+
+
+def split_before_the_loop(net: nn.Module, x: jax.Array) -> jax.Array:
+    recurrent = nn.Dense(D, use_bias=False, name="recurrent")
+    h = jnp.zeros_like(x[:, 0])
+    for part in jnp.split(x, x.shape[1], axis=1):
+        h = jnp.tanh(part.squeeze(1) + recurrent(h))
+    return head(h)
+
+
+@pytest.mark.parametrize("body", [projected_before_the_loop, split_before_the_loop])
+def test_a_loop_over_the_parts_of_one_signal_limits_the_recurrent_weight(body: Any) -> None:
+    found = measured(Net(body), lambda seed: (normal(seed, (32, 8, D)),))
+    row = rows(found.plan)["recurrent/kernel"]
+    assert any("feeds back" in finding.message for finding in found.plan.findings)
+    assert row.sigma == pytest.approx(D**-0.5)
+    assert found.outputs[0] == pytest.approx(1, abs=0.1)
+
+
+def test_a_layer_that_sees_the_same_part_each_time_is_not_limited() -> None:
+    def body(net: nn.Module, x: jax.Array) -> jax.Array:
+        layer, y = nn.Dense(D, use_bias=False, name="layer"), x
+        for _ in range(4):
+            y = nn.relu(layer(y) + x[:1])
+        return head(y)
+
+    plan = anyinit.flax.plan(Net(body), *vectors(0))
+    assert not any("feeds back" in finding.message for finding in plan.findings)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_what_a_loop_collects_is_the_mean_over_its_steps(reverse: bool) -> None:
+    """Sums of 1 to 8 independent steps: (1 + … + 8)/8 of one step's second moment."""
+
+    def body(net: nn.Module, x: jax.Array) -> jax.Array:
+        def step(carry: jax.Array, item: jax.Array) -> tuple[jax.Array, jax.Array]:
+            return carry + item, carry + item
+
+        _, sums = jax.lax.scan(step, jnp.zeros_like(x[0]), x, reverse=reverse)
+        return head(sums)
+
+    found = measured(Net(body), lambda seed: (normal(seed, (8, 64, D)),))
+    assert rows(found.plan)["head/kernel"].moment_in == pytest.approx(4.5, rel=0.03)
+    assert found.outputs[0] == pytest.approx(1, abs=0.05)
+
+
 @pytest.mark.parametrize("uses", [3, 6, 12])
 def test_a_layer_applied_again_and_again_settles(uses: int) -> None:
     """What is asked for answers `uses`-fold to a change: plain iteration would diverge."""
