@@ -28,6 +28,9 @@ from anyinit._uses import Meeting
 # A weight whose mean is a larger share of its root mean square is worth a word.
 _NOTED_MEAN = 0.2
 
+# The mean of a few drawn numbers is zero only within its standard error.
+_STANDARD_ERRORS = 4.0
+
 # A loop whose signal changes by less in its last step counts as settled.
 _SETTLED = 0.05
 
@@ -49,16 +52,6 @@ class Analysis:
     solution: Solution
     drawn: Mapping[Source, np.ndarray]
     plan: Plan
-
-
-def analyse(model: Model, chosen: Callable[[str], bool]) -> Plan:
-    """Plan the scale of every drawn weight of a traced model.
-
-    Arguments:
-        model: the traced model.
-        chosen: whether the caller wants a path to be scaled.
-    """
-    return examine(model, chosen).plan
 
 
 def examine(model: Model, chosen: Callable[[str], bool]) -> Analysis:
@@ -86,7 +79,7 @@ def examine(model: Model, chosen: Callable[[str], bool]) -> Analysis:
     if readout is not None and readout.output is not None:
         # What all columns have in common (a cap's offset) does not enter the loss.
         logits_moment = mean_and_variance(solution.record.samples[readout.value])[1]
-        vocabulary = graph.shapes[readout.output][-1]
+        vocabulary = _classes(model, readout, readout.output)
     weights = with_own_token(model, sites, solution, drawn, weights)
     plan = Plan(
         tuple(weights),
@@ -106,6 +99,14 @@ def first_readout(model: Model, sites: Sites) -> Site | None:
     readouts = [site for site in sites.sites if site.output is not None]
     order = {value: place for place, value in enumerate(model.outputs)}
     return min(readouts, key=lambda site: order.get(site.output or 0, len(order)), default=None)
+
+
+def _classes(model: Model, readout: Site, output: int) -> int:
+    """Over how many logits a softmax of an output would be: the columns of its readout."""
+    graph = model.graph
+    shape = graph.shapes[output]
+    columns = round(graph.size(readout.use.weight) / readout.use.fan)
+    return columns if columns in shape else shape[model.traits.class_axis(output)]
 
 
 def _as_drawn(
@@ -172,7 +173,9 @@ def _findings(model: Model, sites: Sites, solution: Solution) -> list[Finding]:
         if samples is not None and samples.ndim:
             mean, variance = mean_and_variance(samples)
             share = abs(mean) / math.sqrt(mean**2 + variance)
-            if share > _NOTED_MEAN:
+            entries = min(SAMPLES, math.prod(model.parameters[leaf].shape))
+            by_chance = math.sqrt(variance / entries)
+            if share > _NOTED_MEAN and abs(mean) > _STANDARD_ERRORS * by_chance:
                 path = model.parameters[leaf].name
                 found.append(Finding(Kind.DRAWN_WITH_MEAN, path, "", f"{share:.2f}"))
     if solution.unsettled is not None:

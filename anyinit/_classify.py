@@ -214,9 +214,11 @@ def _one_hot(traits: Traits, graph: Graph, node: Node, inputs: Sequence[Trait]) 
             for value, trait in zip(node.inputs, inputs, strict=True)
         )
         return indices and positions
-    if node.primitive == "select_n":
-        # where(one_hot, 1, 0), not a mask on a signal
-        return inputs[0].one_hot and not any(trait.moves for trait in inputs)
+    if node.primitive == "select_n" and not any(trait.moves for trait in inputs):
+        # where(one_hot, 1, 0), not a mask on a signal; or some rows left out: where(…, one_hot, 0)
+        cases = list(zip(node.inputs[1:], inputs[1:], strict=True))
+        rows = [trait.one_hot for value, trait in cases if traits.constant(value) != 0]
+        return inputs[0].one_hot or (bool(rows) and all(rows))
     if node.primitive in primitives.LAYOUT and inputs:
         return inputs[0].one_hot
     return False

@@ -158,7 +158,8 @@ def _followed(
     """Second moments of every site and of its change, before the first step and after each."""
     variables = dict(variables)
     others = {name: tree for name, tree in variables.items() if name != "params"}
-    streams = {"dropout": jax.random.key(0)}
+    # Flax draws every stream that has no key of its own from that of the parameters.
+    streams = {"params": jax.random.key(0)}
 
     def objective(params: Any) -> jax.Array:
         whole = {**others, "params": params}

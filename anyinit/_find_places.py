@@ -27,7 +27,7 @@ def find_places(analysis: Analysis) -> Places:
     """
     model, sites, solution = analysis.model, analysis.sites, analysis.solution
     repeated = solution.repeated
-    problem = problem_of(model.graph, analysis.traits, sites, analysis.drawn, repeated)
+    problem = problem_of(model.graph, analysis.model.traits, sites, analysis.drawn, repeated)
     planned = frozenset(s for s in problem.deciding if s not in solution.silent)
     finder = _Finder(analysis, problem, planned & solution.sigma.keys())
     excesses = finder.excesses()

@@ -31,7 +31,7 @@ class Kind(enum.Enum):
     """
 
     NO_RULE = (
-        "The primitive {subject} has no rule and could not be evaluated on samples: "
+        "The operation {subject} has no rule and could not be evaluated on samples: "
         "its output is assumed to keep the second moment of its input."
     )
     NORM_GAIN_BRANCH = (

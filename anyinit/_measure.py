@@ -23,6 +23,9 @@ from anyinit._watched import Place, watched
 # An input whose second moment is off by more than this factor is worth a finding.
 _INPUT = 1.5
 
+# Relative standard error of the square of one normal number.
+_ONE_FEATURE = math.sqrt(2.0)
+
 # Logits below minus this are what a mask fills in.
 _FILL = 1e4
 
@@ -132,7 +135,9 @@ def _statistics(
     def measure(known: dict[int, Any], _: Any) -> list[tuple[Any, ...]]:
         walk = Walk(graph, traits, Places(), known, {})
         walk.run()
-        return [_of(walk.values[value], value in outputs) for value in values]
+        return [
+            _of(walk.values[value], traits.class_axis(value), value in outputs) for value in values
+        ]
 
     found = jax.device_get(program_of(graph, leaves, arrays, measure)(np.zeros(0, np.float32)))
     return {
@@ -141,7 +146,9 @@ def _statistics(
     }
 
 
-def _of(array: Any, is_output: bool) -> tuple[Any, ...]:
+def _of(array: Any, features: int, is_output: bool) -> tuple[Any, ...]:
+    if array.ndim:
+        array = jnp.moveaxis(array, features, -1)
     squares = jnp.square(jnp.abs(array).astype(jnp.float32))
     if is_output and not jnp.iscomplexobj(array):
         # What a mask fills in is no logit.
@@ -151,10 +158,11 @@ def _of(array: Any, is_output: bool) -> tuple[Any, ...]:
         squares = kept * (jnp.float32(array.size) / jnp.maximum(count, 1))
     if not squares.ndim:
         return squares, jnp.float32(jnp.nan), jnp.float32(0), jnp.isfinite(squares)
-    features = jnp.mean(squares, axis=tuple(range(squares.ndim - 1)))
+    by_feature = jnp.mean(squares, axis=tuple(range(squares.ndim - 1)))
     examples = jnp.mean(jnp.mean(squares, axis=-1), axis=tuple(range(1, squares.ndim - 1)))
-    second = jnp.mean(features)
-    return second, _error(examples), _error(features), jnp.isfinite(second)
+    second = jnp.mean(by_feature)
+    width = _error(by_feature) if by_feature.size > 1 else jnp.float32(_ONE_FEATURE)
+    return second, _error(examples), width, jnp.isfinite(second)
 
 
 def _error(parts: Any) -> Any:
@@ -192,7 +200,8 @@ def _own_tokens(analysis: Analysis, plan: Plan, value: int) -> float:
         for leaf, _ in site.use.sources:
             row = plan.weight_by_name.get(analysis.model.parameters[leaf].name)
             if row is not None and row.own_token_logit is not None:
-                return row.own_token_logit**2 / analysis.model.graph.shapes[value][-1]
+                axis = analysis.model.traits.class_axis(value)
+                return row.own_token_logit**2 / analysis.model.graph.shapes[value][axis]
     return 0.0
 
 

@@ -27,7 +27,7 @@ class WeightPlan:
         dtype: dtype name of the leaf.
         roles: what the model does with it: ``"lookup"``, ``"readout"`` or ``"kernel"``;
             a tied table has ``("lookup", "readout")``.
-        site: what acts at the site, as words (``"output"``, ``"nonlinearity"``, ``"residual"`` …).
+        site: what acts at the site, as words (``"output"``, ``"nonlinearity"`` …).
         where: ``file.py:line`` of the site.
         fan: number of elements that the weight's product sums over (1 for a lookup).
         moment_in: second moment of what is multiplied with the weight, without the constants
@@ -254,12 +254,12 @@ class Plan:
 
         ln V + E[logits²] / 2, exact for normal logits that do not know the target; the logit of
         the token that a tied table looked up adds its own exponential to the sum under the
-        logarithm. ``None`` without a logits output.
+        logarithm. ``None`` without logits of two classes or more.
 
         >>> round(Plan(weights=(), logits_moment=1.0, vocabulary=50_257).expected_loss, 2)
         11.32
         """
-        if self.logits_moment is None or not self.vocabulary:
+        if self.logits_moment is None or self.vocabulary is None or self.vocabulary < 2:
             return None
         others = math.log(self.vocabulary) + self.logits_moment / 2
         own = [row.own_token_logit for row in self.weights if row.own_token_logit is not None]

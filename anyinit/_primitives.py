@@ -1,8 +1,9 @@
-"""Families of primitives, by name; every other module asks here which family one belongs to."""
+"""Families of primitives, by name."""
 
 from __future__ import annotations
 
-# The same numbers in the same places: dtype changes, markers and placement.
+# The same numbers in the same places: dtype changes, markers and placement; of a complex signal one
+# of its two parts, which are alike.
 IDENTITY = frozenset(
     """convert_element_type copy copy_p stop_gradient reduce_precision sharding_constraint name
     optimization_barrier pvary pcast mesh_cast reshard device_put settle real imag
@@ -56,9 +57,6 @@ HOMOGENEOUS_DEGREE = {
     "rsqrt": -0.5,
     "cbrt": 1.0 / 3.0,
 }
-
-# Functions that stay bounded whatever enters: a position or index of unknown size is tamed here.
-BOUNDED = frozenset("sin cos tanh logistic erf atan exp2".split())
 
 ELEMENTWISE = frozenset(
     """neg sign floor ceil round is_finite exp exp2 log log1p expm1 tanh logistic sin cos tan asin

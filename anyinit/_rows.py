@@ -15,7 +15,7 @@ from anyinit._signal import mean_and_variance
 from anyinit._sites import Sites
 from anyinit._solve import Solution
 from anyinit._stacks import layer_axes
-from anyinit._targets import is_table, role_names, target
+from anyinit._targets import is_table, reported_target, role_names
 from anyinit._trace import Model, Parameter
 from anyinit._traits import Role, Source
 
@@ -58,7 +58,7 @@ def weight_rows(model: Model, sites: Sites, solution: Solution) -> list[WeightPl
                 fan=round(first.use.fan),
                 moment_in=entering / (on_input**2 if on_input else 1.0),
                 c=factor,
-                target=target(first, solution.shares),
+                target=reported_target(first, solution.shares),
                 at_most=signal is not None and model.traits[signal].at_most,
                 std_before=before,
                 sigma=scales if stacked else scales[0],

@@ -49,6 +49,10 @@ def soft_cap(sums: Sums, start: int) -> SoftCap | None:
         if not univariate or node.primitive in primitives.COMPARISONS:
             ends += reached
             continue
+        if node.primitive in primitives.SHAPE:
+            # The grid is no signal whose elements could change places.
+            inside[node.outputs[0]] = inside[reached[0]]
+            continue
         numbers = [inside.get(v, traits.known.get(v, _GRID)) for v in node.inputs]
         results, assumed = evaluate(graph, traits, node, numbers)
         if assumed:

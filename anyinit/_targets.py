@@ -45,7 +45,7 @@ def is_tied(sites: Sites, source: Source) -> bool:
 
 
 def target(site: Site, shares: Mapping[int, float]) -> float:
-    """The target to report: the second moment wanted where the site's row of the rules says so."""
+    """The second moment wanted where the site's row of the rules says so."""
     share = 1.0 / site.terms
     if site.acts is Acts.RESIDUAL:
         attenuation = site.path_gain * site.before**2
@@ -54,6 +54,12 @@ def target(site: Site, shares: Mapping[int, float]) -> float:
     if site.acts is Acts.PRODUCT:
         return share * shares.get(site.product or 0, 1.0)
     return share
+
+
+def reported_target(site: Site, shares: Mapping[int, float]) -> float:
+    """The target to report: with what a gate larger than one leaves of a residual branch's."""
+    gate = shares.get(site.use.value, 1.0) if site.acts is Acts.RESIDUAL else 1.0
+    return target(site, shares) * gate
 
 
 def wanted(site: Site, shares: Mapping[int, float], arrival: float | None) -> float | None:

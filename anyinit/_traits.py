@@ -150,6 +150,12 @@ class Traits:
         assert trait is not None, f"value {value} is never computed"
         return trait
 
+    def class_axis(self, value: int) -> int:
+        """The last axis of features of a value: of logits, the one that a softmax is over."""
+        trait = self.of[value]
+        flags = () if trait is None else trait.features
+        return max((axis for axis, flag in enumerate(flags) if flag), default=-1)
+
     def constant(self, value: int) -> float | None:
         """The number that every element of a value equals, if it is known and uniform."""
         if self[value].role is not Role.KNOWN:

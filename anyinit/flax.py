@@ -1,4 +1,4 @@
-"""anyinit for Flax linen: ``init`` in place of ``model.init``, and ``plan`` without any array."""
+"""anyinit for Flax linen: ``init`` in place of ``model.init``, ``plan`` alone, and ``measure``."""
 
 from __future__ import annotations
 
@@ -324,7 +324,8 @@ def _traced(
     def forward(values: Sequence[Any], given: Sequence[Any]) -> Any:
         positional, named_arguments = call(given[1])
         variables = jax.tree.unflatten(treedef, values)
-        streams = {name: key for name, key in given[0].items() if name != "params"}
+        # The key of the parameters too: Flax falls back on it for streams that have no key.
+        streams = given[0]
         requested = named_arguments.pop("mutable", False)
         if mutable or requested:
             named_arguments["mutable"] = requested or mutable

@@ -1,4 +1,4 @@
-"""anyinit for Flax nnx: ``init`` scales a module's weights in place, ``plan`` analyses it alone."""
+"""anyinit for Flax nnx: ``init`` scales a module's weights in place; ``plan`` and ``measure``."""
 
 from __future__ import annotations
 

@@ -32,6 +32,17 @@ def dense_mixture(net: nn.Module, h: jax.Array, name: str) -> jax.Array:
     return jnp.einsum("btef,efd,bte->btd", hidden, down, gate)
 
 
+def written_mixture(net: nn.Module, h: jax.Array, name: str) -> jax.Array:
+    """As the dense mixture, with the gates written into zeros at the chosen places."""
+    up, down = weights(net, name)
+    scores = nn.Dense(EXPERTS, use_bias=False, name=f"router{name}")(h)
+    chosen, indices = jax.lax.top_k(scores, CHOSEN)
+    places = *jnp.indices(indices.shape)[:2], indices
+    gate = jnp.zeros_like(scores).at[places].set(nn.softmax(chosen))
+    hidden = nn.gelu(jnp.einsum("btd,edf->btef", h, up))
+    return jnp.einsum("btef,efd,bte->btd", hidden, down, gate)
+
+
 def capacity_mixture(net: nn.Module, h: jax.Array, name: str) -> jax.Array:
     """Mesh-TensorFlow's einsum dispatch: one-hot places within each expert's capacity."""
     up, down = weights(net, name)
@@ -129,6 +140,7 @@ def product_of_experts(net: nn.Module, x: jax.Array) -> jax.Array:
 
 CASES = {
     "dense_mixture": network(language_model(dense_mixture), text, additions=4),
+    "written_mixture": network(stack_of_mixtures(written_mixture), sequences, additions=2),
     "capacity_mixture": network(
         stack_of_mixtures(capacity_mixture), sequences, additions=2, slow=True
     ),

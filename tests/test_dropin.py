@@ -339,3 +339,19 @@ def test_bound_configuration_of_jax_is_left_alone() -> None:
     before = dict(jax.config.values)
     anyinit.flax.init(ReluMLP(64, 2), KEY, jnp.zeros((2, 64)))
     assert dict(jax.config.values) == before
+
+
+def test_a_stream_without_a_key_of_its_own_is_drawn_from_that_of_the_parameters() -> None:
+    """As in Flax: a variational model needs no key for its samples."""
+
+    class Variational(nn.Module):
+        @nn.compact
+        def __call__(self, x: jax.Array) -> jax.Array:
+            mean, log = jnp.split(nn.Dense(64)(x), 2, axis=-1)
+            noise = jax.random.normal(self.make_rng("sample"), mean.shape)
+            return nn.Dense(16)(mean + jnp.exp(log / 2) * noise)
+
+    model, x = Variational(), normal(0, (256, 32))
+    variables = anyinit.flax.init(model, KEY, x)
+    assert moment(model.apply(variables, x, rngs={"sample": KEY})) == pytest.approx(1, abs=0.3)
+    anyinit.flax.measure(model, variables, x).assert_healthy(tolerance=0.5)

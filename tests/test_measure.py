@@ -311,3 +311,16 @@ def test_steps_of_a_loop_are_one_row() -> None:
     check = anyinit.flax.measure(Net(body), anyinit.flax.init(Net(body), KEY, x), x)
     paths = [row.path for row in check.rows if row.place is Place.SITE]
     assert paths.count("in/kernel") <= 2
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_one_output_feature_is_never_judged_by_one_draw(seed: int) -> None:
+    model = Net(lambda net, x: nn.Dense(1)(jnp.abs(nn.Dense(WIDTH)(x))))
+    params = anyinit.flax.init(model, jax.random.key(seed), X)
+    check = anyinit.flax.measure(model, params, X)
+    assert check.rows[-1].width_error == pytest.approx(2**0.5)
+    assert check.rows[-1].verdict in (Verdict.HEALTHY, Verdict.UNCERTAIN)
+    assert "nan" not in str(check)
+    plan = anyinit.flax.plan(model, X)
+    assert plan.expected_loss is None
+    assert "cross-entropy" not in str(plan)

@@ -286,3 +286,27 @@ def test_a_state_space_kernel_of_complex_exponentials() -> None:
 
     found = measured(Net(body), lambda seed: (normal(seed, X.shape),))
     assert found.outputs[0] == pytest.approx(1, abs=0.2)
+
+
+def test_axes_of_equal_length_change_places_behind_an_activation() -> None:
+    def body(net: nn.Module, x: jax.Array) -> jax.Array:
+        x = nn.gelu(nn.Dense(D, use_bias=False)(x)).swapaxes(1, 2)
+        return nn.Dense(V, use_bias=False, name="head")(x)
+
+    found = measured(Net(body), lambda seed: (normal(seed, (4, D, 16)),))
+    assert found.outputs[0] == pytest.approx(1, abs=0.1)
+    assert found.plan.vocabulary == V
+
+
+@pytest.mark.parametrize("places", [(0, 1), (1, 0)])
+def test_features_written_one_half_after_the_other(places: tuple[int, int]) -> None:
+    """Zeros that are written to again do not count."""
+
+    def body(net: nn.Module, x: jax.Array) -> jax.Array:
+        h = jnp.zeros((x.shape[0], 2 * D))
+        for place in places:
+            h = h.at[:, place::2].set(nn.Dense(D, use_bias=False)(x))
+        return head(h)
+
+    found = measured(Net(body), lambda seed: (normal(seed, (64, D)),))
+    assert found.outputs[0] == pytest.approx(1, abs=0.1)

@@ -76,6 +76,7 @@ ACTIVATIONS = """celu elu gelu glu hardshrink hardsigmoid hardswish hardtanh lea
     mish relu6 selu silu softplus softshrink softsign tanhshrink threshold""".split()
 
 BINARY = """add sub mul div maximum minimum atan2 fmod remainder floor_divide pow hypot fmax fmin
+    logaddexp logaddexp2
     eq ne lt le gt ge xlogy logical_and logical_or logical_xor""".split()
 
 
@@ -102,6 +103,8 @@ def test_binary(name: str) -> None:
         "fmax",
         "fmin",
         "hypot",
+        "logaddexp",
+        "logaddexp2",
         "logical_and",
         "logical_or",
         "logical_xor",

@@ -21,17 +21,33 @@ def _updates(node: Node) -> int:
 def _written(
     graph: Graph, traits: Traits, node: Node, numbers: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
-    """A part overwritten: a mixture, unless what lies below is a constant fill."""
+    """A part overwritten: a mixture, unless what lies below is a fill that does not count.
+
+    A constant below a slice (the rest of a cache) is still to be written, and so are zeros that
+    are written to again. Zeros that stay between scattered numbers are computed with: the gates of
+    the experts that were not chosen.
+    """
     position = _updates(node)
     whole, part = node.inputs[0], node.inputs[position]
     below, above = traits[whole], traits[part]
-    if above.moves and not below.moves and numbers[0].ndim == 0:
+    stays = node.primitive == "scatter" and numbers[0].ndim == 0 and not numbers[0].any()
+    drops_out = not stays or _is_written_again(graph, node)
+    if above.moves and not below.moves and numbers[0].ndim == 0 and drops_out:
         return [numbers[position]]
     if below.moves and not above.moves and numbers[position].ndim == 0:
         return [numbers[0]]
     inside = float(graph.size(part))
     shares = [max(float(graph.size(whole)) - inside, 0.0), inside]
     return [mixture([numbers[0], numbers[position]], shares, *node.outputs)]
+
+
+def _is_written_again(graph: Graph, node: Node) -> bool:
+    readers = [graph.nodes[index] for index in graph.consumers[node.outputs[0]]]
+    return any(
+        reader.primitive in ("scatter", "dynamic_update_slice")
+        and reader.inputs[0] == node.outputs[0]
+        for reader in readers
+    )
 
 
 def _added(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
+
+from anyinit._plan import Plan
 
 BACKENDS = ("jax", "torch", "tensorflow")
 
@@ -79,4 +82,33 @@ def check_drawn(model: keras.Layer, count: int, drawn: int) -> None:
             f"{type(model).__name__} {model.name!r} has no drawn weight: got {count} variables, "
             "all constant or frozen, expected at least one with different entries. There is "
             "nothing to scale."
+        )
+
+
+def check_plan(model: keras.Layer, plan: Any, named: Mapping[str, keras.Variable]) -> None:
+    """Refuse a plan that is none, or that belongs to another model.
+
+    Arguments:
+        model: the model, built.
+        plan: what the caller passed as its plan.
+        named: its variables by name.
+    """
+    if not isinstance(plan, Plan):
+        raise TypeError(
+            f"Expected the model's anyinit.Plan, got {type(plan).__name__}: pass what "
+            "anyinit.keras.init(model) or anyinit.keras.plan(model) returned."
+        )
+    faults = [f"planned, but not in the model: {path}" for path in plan.known_names - set(named)]
+    weights = {name for name, v in named.items() if v.trainable}
+    faults += [f"in the model, but not in the plan: {name}" for name in weights - plan.known_names]
+    faults += [
+        f"shape differs: {row.path} is {tuple(named[row.path].shape)}, planned as {row.shape}"
+        for row in plan.weights
+        if row.path in named and tuple(named[row.path].shape) != row.shape
+    ]
+    if faults:
+        raise ValueError(
+            f"this plan does not belong to the model {model.name!r}.\n  "
+            + "\n  ".join(sorted(faults)[:5])
+            + "\nPlan the model itself: anyinit.keras.plan(model)."
         )

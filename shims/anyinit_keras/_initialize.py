@@ -17,7 +17,13 @@ from anyinit._findings import Reason
 from anyinit._measure import measured_check
 from anyinit._plan import LeftAlone, Plan
 from anyinit_keras._build import build
-from anyinit_keras._checks import check_calls, check_drawn, check_model, check_values
+from anyinit_keras._checks import (
+    check_calls,
+    check_drawn,
+    check_model,
+    check_plan,
+    check_values,
+)
 from anyinit_keras._inputs import batch_of, call_of, is_array
 from anyinit_keras._names import named_variables, seed_states
 from anyinit_keras._values import rescale, where_values_are
@@ -147,7 +153,12 @@ def measure(
         TypeError: as for ``plan``.
         ValueError: as for ``init``; and if the plan belongs to another model.
     """
-    only = None if plan is None else [glob.escape(row.path) for row in plan.weights]
+    only = None
+    if plan is not None:
+        check_model(model)
+        if model.built:
+            check_plan(model, plan, named_variables(model))
+        only = [glob.escape(row.path) for row in plan.weights]
     return _prepared(model, x, kwargs, only, None, input_moment, True).measured(plan)
 
 

@@ -11,7 +11,7 @@ import keras
 
 from anyinit._partition import SAME_RATE
 from anyinit._plan import Plan
-from anyinit_keras._checks import check_model
+from anyinit_keras._checks import check_model, check_plan
 from anyinit_keras._names import named_variables
 from anyinit_keras._rates import check_rate, times
 
@@ -65,8 +65,14 @@ def optimizer(
     """
     check_model(model)
     check_rate(learning_rate)
+    if not callable(optimizer_class):
+        raise TypeError(
+            "optimizer_class must be a class such as keras.optimizers.AdamW, got "
+            f"{optimizer_class!r}: an optimizer is made for each learning rate. Pass the class, "
+            "and its settings as keywords."
+        )
     named = named_variables(model)
-    _check_plan(model, plan, named)
+    check_plan(model, plan, named)
     multipliers = {
         row.path: row.m
         for row in sorted(plan.weights, key=lambda row: (-math.prod(row.shape), row.path))
@@ -95,23 +101,6 @@ def optimizer(
     _check_paths(keys, multipliers, named)
     keyed = {key: make(m) for key, m in keys.items()}
     return keras.optimizers.MultiOptimizer(keras.optimizers.OptimizerMap(rest, keyed))
-
-
-def _check_plan(model: keras.Layer, plan: Plan, named: Mapping[str, keras.Variable]) -> None:
-    faults = [f"planned, but not in the model: {path}" for path in plan.known_names - set(named)]
-    weights = {name for name, v in named.items() if v.trainable}
-    faults += [f"in the model, but not in the plan: {name}" for name in weights - plan.known_names]
-    faults += [
-        f"shape differs: {row.path} is {tuple(named[row.path].shape)}, planned as {row.shape}"
-        for row in plan.weights
-        if row.path in named and tuple(named[row.path].shape) != row.shape
-    ]
-    if faults:
-        raise ValueError(
-            f"this plan does not belong to the model {model.name!r}.\n  "
-            + "\n  ".join(sorted(faults)[:5])
-            + "\nPlan the model itself: anyinit.keras.plan(model)."
-        )
 
 
 def _pattern(path: str, name: str) -> str:

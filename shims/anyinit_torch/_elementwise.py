@@ -86,6 +86,8 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "fmod": lax.rem,
     "floor_divide": lambda x, y: jnp.floor_divide(x, y),
     "hypot": lambda x, y: lax.sqrt(lax.square(x) + lax.square(y)),
+    "logaddexp": jnp.logaddexp,
+    "logaddexp2": jnp.logaddexp2,
     "maximum": lax.max,
     "minimum": lax.min,
     "mul": lambda x, y: _product(x, y),
@@ -336,9 +338,6 @@ LOWERINGS: dict[str, Lowering] = {
         f"{name}.{overload}": _binary(function)
         for name, function in _BINARY.items()
         for overload in ("Tensor", "Scalar", "Scalar_Tensor", "default", "Tensor_Scalar")
-        if overload != "default"
-        or name in ("maximum fmax fmin minimum atan2 hypot".split())
-        or name == "floor_divide"
     },
     **{
         f"{name}.{overload}": _comparison(function)

@@ -45,9 +45,16 @@ def param_groups(
         numbered where there are several.
 
     Raises:
-        ValueError: if the plan belongs to another model, or ``lr`` is no positive number.
+        TypeError: if ``model`` is no module or ``plan`` is no plan.
+        ValueError: if the plan belongs to another model, or ``lr`` is negative or no number.
     """
-    if isinstance(lr, bool) or not isinstance(lr, (int, float, torch.Tensor)) or float(lr) < 0:
+    if not isinstance(model, torch.nn.Module) or not isinstance(plan, Plan):
+        raise TypeError(
+            "param_groups takes a torch.nn.Module and its plan, in this order: got "
+            f"{type(model).__name__} and {type(plan).__name__}."
+        )
+    number = isinstance(lr, (int, float, torch.Tensor)) and not isinstance(lr, bool)
+    if not number or not 0 <= float(lr) < math.inf:
         raise ValueError(f"lr={lr!r} is no learning rate: expected a number that is not negative.")
     leaves = find_leaves(model)
     _check(model, plan, leaves)
