@@ -13,6 +13,7 @@ from anyinit._findings import Finding, Kind
 from anyinit._pass import Seen
 from anyinit._places import Excess, Places
 from anyinit._plan import MeasuredMoment, Plan, WeightPlan
+from anyinit._rows import entering_sizes
 from anyinit._traits import Source
 from anyinit._watched import watched
 
@@ -46,7 +47,8 @@ def corrected_plan(
         row = plan.weight_by_name.get(name)
         if row is not None:
             share = shares.get(leaf, 1.0)
-            rows.append(_row(row, factor_of.get(name, {}), entering.get(leaf), share))
+            found = entering.get(leaf, (row.moment_in, 1.0))
+            rows.append(_row(row, factor_of.get(name, {}), found, share))
     order = {row.path: place for place, row in enumerate(plan.weights)}
     rows.sort(key=lambda row: order[row.path])
     findings = [*plan.findings, *_silent(analysis, places, seen)]
@@ -100,14 +102,16 @@ def _single_factors(places: Places, seen: Seen) -> dict[Source, float]:
     return factors
 
 
-def _entering(analysis: Analysis, places: Places, seen: Seen) -> dict[int, float]:
-    """For each parameter, the second moment of what its first deciding use is multiplied with."""
+def _entering(analysis: Analysis, places: Places, seen: Seen) -> dict[int, tuple[float, float]]:
+    """For each parameter, the second moment to report of what enters it, and how c changes."""
     found = {}
+    asked = analysis.solution.record.asked
     for source, sites in analysis.solution.deciding.items():
         first = sites[-1]
         if first.use.node in seen.entering and source[1] in (None, 0):
-            on_input = first.on_input if first.counted else 1.0
-            found[source[0]] = float(seen.entering[first.use.node]) / (on_input**2 or 1.0)
+            before, size = entering_sizes(first, float(seen.entering[first.use.node]))
+            _, planned = entering_sizes(first, asked.get(first.use.value, (1.0, 1.0))[0])
+            found[source[0]] = before, size / planned
     return found
 
 
@@ -124,7 +128,10 @@ def _shares(places: Places, seen: Seen) -> dict[int, float]:
 
 
 def _row(
-    row: WeightPlan, factors: Mapping[int, float], entering: float | None, share: float
+    row: WeightPlan,
+    factors: Mapping[int, float],
+    entering: tuple[float, float],
+    share: float,
 ) -> WeightPlan:
     """A row of the plan with what was measured in the place of what was predicted."""
     if isinstance(row.sigma, tuple):
@@ -132,13 +139,16 @@ def _row(
     else:
         sigma = row.sigma * factors.get(0, 1.0)
     square = factors.get(0, 1.0) ** 2
+    moment_in, size = entering
     own = row.own_token_logit
     return dataclasses.replace(
         row,
         sigma=sigma,
         at_most=False,
         target=row.target if share == 1.0 else share,
-        moment_in=row.moment_in if entering is None else entering,
+        moment_in=moment_in,
+        c=row.c * size,
+        m=row.m / size,
         arrival=None if row.arrival is None else row.arrival * square,
         own_token_logit=None if own is None else own * square,
     )

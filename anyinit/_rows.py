@@ -36,8 +36,9 @@ def weight_rows(model: Model, sites: Sites, solution: Solution) -> list[WeightPl
         entering = solution.record.asked.get(first.use.value, (1.0, 1.0))[0]
         factors = [abs(site.factor) for site in found if site.factor]
         factor = math.exp(sum(map(math.log, factors)) / len(factors))
+        before_constants, size = entering_sizes(first, entering)
+        factor *= size
         factor = 1.0 if math.isclose(factor, 1.0, rel_tol=SAME_RATE) else factor
-        on_input = first.on_input if first.counted else 1.0
         scales = tuple(solution.sigma[source] for source in sources)
         stacked = sources[0][1] is not None
         lookups = [s for s in sites.sites if s.use.sources == (sources[0],) and is_table(s)]
@@ -56,7 +57,7 @@ def weight_rows(model: Model, sites: Sites, solution: Solution) -> list[WeightPl
                 site="arrival of a lookup" if is_table(first) else first.acts.value,
                 where=first.where,
                 fan=round(first.use.fan),
-                moment_in=entering / (on_input**2 if on_input else 1.0),
+                moment_in=before_constants,
                 c=factor,
                 target=reported_target(first, solution.shares),
                 at_most=signal is not None and model.traits[signal].at_most,
@@ -69,6 +70,24 @@ def weight_rows(model: Model, sites: Sites, solution: Solution) -> list[WeightPl
             )
         )
     return weights
+
+
+def entering_sizes(site: Site, entering: float) -> tuple[float, float]:
+    """The second moment to report of what enters a weight, and what its input's size adds to c.
+
+    Constants that count are reported as c and not in the moment. Where they only bring the model's
+    own input to another size (pixels divided by 255), that size counts with them: a weight behind
+    pixels divided by 255 is no larger than one behind numbers of size 1.
+
+    Arguments:
+        site: the site that decides the weight.
+        entering: second moment of what is multiplied with the weight.
+    """
+    on_input = site.on_input if site.counted else 1.0
+    before = entering / (on_input**2 if on_input else 1.0)
+    if site.counted and site.scales_input and before > 0:
+        return 1.0, math.sqrt(before)
+    return before, 1.0
 
 
 def _variance(samples: np.ndarray) -> float:

@@ -42,6 +42,8 @@ class Site:
         on_input: the part of ``before`` that is on the input.
         output: the model's output that is read here, where that is what acts.
         gated: whether a product with another signal lies between the use and the stream.
+        scales_input: whether ``on_input`` are constants on an input of the model itself, which
+            only bring its numbers to another size.
     """
 
     use: Use
@@ -60,6 +62,7 @@ class Site:
     on_input: float = 1.0
     output: int | None = None
     gated: bool = False
+    scales_input: bool = False
 
     @property
     def counted(self) -> bool:
@@ -185,7 +188,13 @@ def _site(
         additions,
         on_input=on_input,
         output=event.value if landing.acts is Acts.OUTPUT else None,
+        scales_input=on_input != 1.0 and _is_input(sums, use),
     )
+
+
+def _is_input(sums: Sums, use: Use) -> bool:
+    """Whether a use reads a multiple of an input of the model."""
+    return use.signal is not None and sums.multiples[use.signal].origin in sums.graph.inputs
 
 
 def _sharing(structure: Structure, use: Use, landing: Landing) -> tuple[int, tuple[Use, ...], int]:

@@ -437,3 +437,23 @@ def test_keys_as_a_dict_and_streams() -> None:
     model = TiedLM(d=WIDTH)
     one = anyinit.flax.init(model, keys(0), tokens(0, 2000), mode="empirical")
     assert logits(model, one, tokens(0, 2000)) == pytest.approx(1, abs=0.02)
+
+
+@pytest.mark.parametrize("mode", ["analytic", "empirical"])
+def test_pixels_divided_by_255_are_as_any_input(mode: str) -> None:
+    """The weight behind them is no larger than others, so it is not to move faster."""
+    model = Net(lambda net, x: nn.Dense(64)(nn.relu(nn.Dense(128, name="first")(x / 255))))
+    x = 255 * normal(0, (256, 64))
+    given = {"mode": mode} if mode == "empirical" else {"input_moment": 255.0**2}
+    plan = anyinit.flax.init(model, jax.random.key(0), x, **given).plan
+    row = plan.weight_by_name["first/kernel"]
+    assert row.sigma == pytest.approx(64**-0.5, rel=0.05)
+    assert (row.c, row.m) == pytest.approx((1, 1), rel=0.02)
+    by_hand = (row.target / (row.fan * row.moment_in)) ** 0.5 / row.c
+    assert by_hand == pytest.approx(row.sigma, rel=0.02)
+
+
+def test_a_factor_on_inputs_of_second_moment_1_counts() -> None:
+    model = Net(lambda net, x: nn.Dense(64)(x / 8))
+    row = anyinit.flax.plan(model, jnp.zeros((4, 64))).weights[0]
+    assert (row.sigma, row.c, row.m, row.moment_in) == pytest.approx((1, 1 / 8, 8, 1))
