@@ -34,8 +34,19 @@ def is_constant(leaf: Any) -> bool:
     part = np.asarray(_part(leaf))
     if part.size <= 1 or bool((part == part.flat[0]).all()):
         return leaf.size <= part.size or bool(jnp.all(leaf == part.flat[0]))
-    few = leaf.ndim == 1 and leaf.size <= SAMPLES
-    return few and len(np.unique(part)) <= min(_FEW, leaf.size // _FEW)
+    return leaf.ndim == 1 and leaf.size <= SAMPLES and has_few_numbers(part)
+
+
+def has_few_numbers(vector: np.ndarray) -> bool:
+    """Whether a vector is made of so few different numbers that nobody has drawn them.
+
+    >>> has_few_numbers(np.repeat([0.0, 1.0], 8)), has_few_numbers(np.arange(16.0))
+    (True, False)
+
+    Arguments:
+        vector: array of one axis.
+    """
+    return len(np.unique(vector)) <= min(_FEW, vector.size // _FEW)
 
 
 def array_of(leaf: Any) -> np.ndarray | None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from anyinit import _primitives as primitives
 from anyinit._graph import Graph, Node
 from anyinit._rules.linear import averaging_operand
 from anyinit._traits import Role, Traits
+
+# Fewer items of a signal are no sequence.
+_LEAST_STEPS = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,11 +71,7 @@ def are_followed(
         return True
     # A loop over time takes one step after another of a signal; they are alike where features
     # have a mean.
-    pending = [
-        node.inputs[0]
-        for node in graph.nodes
-        if node.primitive == "stack_item" and traits[node.inputs[0]].role is Role.SIGNAL
-    ]
+    pending = _sequences(graph, traits)
     seen = set(pending)
     while pending:
         producer = graph.producers[pending.pop()]
@@ -85,6 +85,18 @@ def are_followed(
         seen.update(fresh)
         pending += fresh
     return False
+
+
+def _sequences(graph: Graph, traits: Traits) -> list[int]:
+    """Signals of which a loop over time takes one step after another, written out or not."""
+    items = Counter(
+        node.inputs[0]
+        for node in graph.nodes
+        if node.primitive in ("stack_item", "slice")
+        and traits[node.inputs[0]].role is Role.SIGNAL
+        and takes_positions(graph, traits, node)
+    )
+    return [value for value, count in items.items() if count >= _LEAST_STEPS]
 
 
 # Functions after which a feature has a mean of its own.
@@ -132,6 +144,8 @@ def takes_positions(graph: Graph, traits: Traits, node: Node) -> bool:
         traits: what each value is.
         node: the node.
     """
+    if node.primitive not in ("stack_item", "slice", "dynamic_slice"):
+        return False
     value, result = node.inputs[0], node.outputs[0]
     before, after = graph.shapes[value], graph.shapes[result]
     flags = traits[value].features

@@ -15,6 +15,7 @@ import numpy as np
 
 from anyinit._graph import Graph, Node, collected_steps, step_before
 from anyinit._in_step import Memory, Transposed, in_step, remembered_uses
+from anyinit._neighbours import Neighbours
 from anyinit._positions import Pool, are_followed
 from anyinit._rules import evaluate
 from anyinit._signal import moment, normal_atom
@@ -87,6 +88,7 @@ def propagate(
         drawn=drawn,
         ask=ask,
         twins=twins,
+        neighbours=Neighbours(graph, traits, twins.active, twins.other),
         remembered=remembered_uses(uses, repeated, everywhere=twins.active),
         numbers={**traits.known, **signals},
     )
@@ -132,6 +134,7 @@ class _Pass:
         drawn: samples of the sources that are left as they are drawn.
         ask: the factor of a use's result.
         twins: the same values at another position.
+        neighbours: the same values at the next step.
         remembered: what identifies the weights whose products are remembered.
         numbers: samples of the values that are still to be read.
         memory: products of weights so far.
@@ -145,6 +148,7 @@ class _Pass:
     drawn: Mapping[Source, np.ndarray]
     ask: Ask
     twins: Twins
+    neighbours: Neighbours
     remembered: Mapping[int, tuple[int, Transposed | None]]
     numbers: dict[int, np.ndarray]
     memory: Memory = dataclasses.field(default_factory=dict)
@@ -170,6 +174,8 @@ class _Pass:
         """Free a value that nothing reads any more."""
         self.numbers.pop(value, None)
         self.twins.other.pop(value, None)
+        self.neighbours.next_step.pop(value, None)
+        self.neighbours.taken.pop(value, None)
 
     def step(self, node: Node, use: Use | None) -> None:
         """Find the results of a node, here and at another position."""
@@ -186,7 +192,8 @@ class _Pass:
     def _computed(self, node: Node, use: Use | None) -> Sequence[np.ndarray]:
         factor, entering = (self._over_steps(node), 1.0) if use is None else self._met(node, use)
         inputs = [self.numbers[value] for value in node.inputs]
-        results: Sequence[np.ndarray] | None = self.twins.across(node, self.numbers)
+        item = self.neighbours.item(node, self.numbers)
+        results: Sequence[np.ndarray] | None = self.twins.across(node, self.numbers, item)
         if results is None:
             results, assumed = evaluate(self.graph, self.traits, node, inputs)
             if assumed:
@@ -201,9 +208,8 @@ class _Pass:
             # What is handed back counts as if the weight were larger.
             size = moment(results[0]) / (use.fan * entering)
             self.record.asked[use.value] = (entering, size)
-        self.twins.follow(
-            node, use, factor, self.numbers, results, self.memory, identity, transposed
-        )
+        for follow in (self.twins.follow, self.neighbours.follow):
+            follow(node, use, factor, self.numbers, results, self.memory, identity, transposed)
         return results
 
     def _over_steps(self, node: Node) -> float:

@@ -12,7 +12,7 @@ from anyinit._findings import Reason
 from anyinit._partition import SAME_RATE
 from anyinit._plan import WeightPlan
 from anyinit._signal import mean_and_variance
-from anyinit._sites import Sites
+from anyinit._sites import Site, Sites
 from anyinit._solve import Solution
 from anyinit._stacks import layer_axes
 from anyinit._targets import is_table, reported_target, role_names

@@ -63,12 +63,20 @@ class Twins:
         if self.active:
             self.other.update({v: independent_copy(s, v, _OTHER) for v, s in signals.items()})
 
-    def across(self, node: Node, numbers: Mapping[int, np.ndarray]) -> list[np.ndarray] | None:
-        """The result of a node that takes several positions together; ``None`` for any other."""
+    def across(
+        self, node: Node, numbers: Mapping[int, np.ndarray], item: np.ndarray | None
+    ) -> list[np.ndarray] | None:
+        """The result of a node that takes several positions together; ``None`` for any other.
+
+        Arguments:
+            node: the node.
+            numbers: samples of all values.
+            item: what a sequence whose neighbours are alike has at the position that is taken.
+        """
         if node.index in self.pools:
             return self._pooled(node, numbers)
-        if self.active and self._alike(node, numbers) > NOISE:
-            return self._item(node, numbers)
+        if self.active and (item is not None or self._alike(node, numbers) > NOISE):
+            return self._item(node, numbers, item)
         if self.active and pairs_signals(self.graph, self.traits, node):
             return [self._paired(node, numbers)]
         return None
@@ -83,14 +91,15 @@ class Twins:
 
     def _alike(self, node: Node, numbers: Mapping[int, np.ndarray]) -> float:
         """How alike the positions are that a node takes one (or some) of; 0 for any other node."""
-        if node.primitive not in ("stack_item", "slice", "dynamic_slice"):
-            return 0.0
-        value = node.inputs[0]
-        if value not in self.other or not takes_positions(self.graph, self.traits, node):
+        taken = takes_positions(self.graph, self.traits, node)
+        value = node.inputs[0] if taken else -1
+        if value not in self.other:
             return 0.0
         return correlation(spread(numbers[value]), spread(self.other[value]))
 
-    def _item(self, node: Node, numbers: Mapping[int, np.ndarray]) -> list[np.ndarray]:
+    def _item(
+        self, node: Node, numbers: Mapping[int, np.ndarray], item: np.ndarray | None
+    ) -> list[np.ndarray]:
         """Some positions of a signal: as alike to others as its positions are to each other.
 
         The same share of the samples stays in place for all positions, the rest is reshuffled by
@@ -98,8 +107,10 @@ class Twins:
         """
         here, key = numbers[node.inputs[0]], pick_key(node, 0)
         kept = uniform_atom(_OTHER) < self._alike(node, numbers)
-        self.other[node.outputs[0]] = np.where(kept, here, reshuffle(here, key, _OTHER))
-        return [np.where(kept, here, reshuffle(here, key))]
+        if item is None:
+            item = np.where(kept, here, reshuffle(here, key))
+        self.other[node.outputs[0]] = np.where(kept, item, reshuffle(here, key, _OTHER))
+        return [item]
 
     def _pooled(self, node: Node, numbers: Mapping[int, np.ndarray]) -> list[np.ndarray] | None:
         pool = self.pools[node.index]
@@ -138,7 +149,7 @@ class Twins:
             identity: which weight the node multiplies with, if it does.
             transposed: the same weight along its other axes, if it was met before.
         """
-        if not self.active or node.index in self.pools or self._alike(node, numbers) > NOISE:
+        if not self.active or node.index in self.pools or node.outputs[0] in self.other:
             return
         if self._is_drawn_anew(node, use):
             for value, result in zip(node.outputs, results, strict=True):

@@ -14,6 +14,8 @@ from models import Net
 
 D, OUT = 128, 256
 
+Norm = Callable[[jax.Array], jax.Array]
+
 
 def factor_at_each_use(net: nn.Module, x: jax.Array) -> jax.Array:
     """A new literal at every use: still one weight."""
@@ -83,6 +85,27 @@ def steps_with_a_mean(cell: type[nn.RNNCellBase]) -> Callable[..., jax.Array]:
     return body
 
 
+def normed_between_loops(cell: type[nn.RNNCellBase], norm: Norm) -> Callable[..., jax.Array]:
+    """Successive steps are alike, behind a norm too; the second loop adds up what they share."""
+
+    def body(net: nn.Module, x: jax.Array) -> jax.Array:
+        states = norm(nn.RNN(cell(D))(x))
+        return nn.Dense(OUT, name="head")(nn.RNN(cell(D))(states)[:, -1])
+
+    return body
+
+
+def normed_between_loops_in_python(net: nn.Module, x: jax.Array) -> jax.Array:
+    for layer in range(2):
+        cell, states = nn.OptimizedLSTMCell(D, name=f"cell{layer}"), []
+        carry = cell.initialize_carry(jax.random.key(0), x[:, 0].shape)
+        for step in range(x.shape[1]):
+            carry, h = cell(carry, x[:, step])
+            states.append(h)
+        x = nn.LayerNorm()(jnp.stack(states, axis=1)) if layer == 0 else states[-1]
+    return nn.Dense(OUT, name="head")(x)
+
+
 def shifted_steps(net: nn.Module, x: jax.Array) -> jax.Array:
     """Each step minus the one before: what they have in common drops out."""
     x = nn.Dense(D)(nn.relu(nn.Dense(D)(x)))
@@ -103,6 +126,16 @@ CASES: dict[str, tuple[Callable[..., jax.Array], tuple[int, ...]]] = {
     "steps_of_a_gru": (steps_with_a_mean(nn.GRUCell), (16, 8, D)),
     "steps_of_an_lstm": (steps_with_a_mean(nn.OptimizedLSTMCell), (16, 24, D)),
     "dropout_before_a_mean": (dropout_before_a_mean, (16, 24, D)),
+    "lstm_norm_lstm": (
+        normed_between_loops(nn.OptimizedLSTMCell, lambda x: nn.LayerNorm()(x)),
+        (16, 24, D),
+    ),
+    "gru_norm_gru": (normed_between_loops(nn.GRUCell, lambda x: nn.LayerNorm()(x)), (16, 24, D)),
+    "lstm_batch_norm_lstm": (
+        normed_between_loops(nn.OptimizedLSTMCell, lambda x: nn.BatchNorm(False)(x)),
+        (16, 24, D),
+    ),
+    "lstm_norm_lstm_in_python": (normed_between_loops_in_python, (16, 12, D)),
     "mean_over_a_loop": (mean_over_a_loop, (16, 32, D)),
     "mean_behind_attention": (mean_behind_attention, (16, 24, D)),
     "mixer": (mixer(first=True), (16, 24, D)),

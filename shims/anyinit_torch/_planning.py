@@ -12,8 +12,10 @@ import torch
 
 from anyinit._analysis import Analysis, examine
 from anyinit._arguments import selection
+from anyinit._existing import has_few_numbers
 from anyinit._findings import Finding, Kind, Reason
 from anyinit._plan import LeftAlone, Plan
+from anyinit._signal import SAMPLES
 from anyinit._trace import Parameter, trace
 from anyinit_torch._capture import Capture
 from anyinit_torch._dtypes import analysed_dtype
@@ -35,15 +37,20 @@ def describe(leaf: Leaf) -> Parameter:
     Arguments:
         leaf: the leaf.
     """
-    tensor = leaf.tensor
+    tensor, array = leaf.tensor, None
     shape, dtype = tuple(tensor.shape), analysed_dtype(tensor.dtype)
     if tensor.is_meta:
         drawn = tensor.ndim > 1
         samples = None if drawn else np.asarray(0.0 if "bias" in leaf.names[0] else 1.0)
     else:
         drawn, samples = is_drawn(tensor), samples_of(tensor)
+        if drawn and tensor.ndim == 1 and tensor.numel() <= SAMPLES:
+            numbers = _array(tensor, np.dtype(np.float64))
+            if numbers is not None and has_few_numbers(numbers):
+                drawn, array = False, numbers
     named = np.dtype(np.float64) if tensor.dtype == torch.float64 else dtype
-    return Parameter(leaf.names[0], "params", shape, named, drawn, samples, leaf.names[1:])
+    names = leaf.names
+    return Parameter(names[0], "params", shape, named, drawn, samples, names[1:], array)
 
 
 def selected(

@@ -1,0 +1,145 @@
+"""The same feature at the next step of a sequence that a loop has made.
+
+What a recurrent network returns changes slowly: the next step is much more alike than any other.
+A second recurrent network adds up what successive steps have in common, so that taken as
+independent, or as no more alike than any two steps, they leave its state too small.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+from anyinit import _primitives as primitives
+from anyinit._graph import Graph, Node, step_before
+from anyinit._in_step import Memory, Transposed, in_step
+from anyinit._pooling import correlation
+from anyinit._positions import takes_positions
+from anyinit._rules import evaluate
+from anyinit._rules.layout import pick_key
+from anyinit._signal import NOISE, independent_copy, mixture, reshuffle, spread, uniform_atom
+from anyinit._traits import Role, Traits
+from anyinit._uses import Meeting, Use
+
+# Set the next step's randomness apart from that of any other position.
+_NEXT, _COMMON = 983, 991
+
+# Fewer values side by side are no sequence.
+_LEAST_STEPS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Neighbours:
+    """Samples of every value at the next step, behind what a loop has collected.
+
+    Arguments:
+        graph: the flattened model.
+        traits: what each value is.
+        active: whether anything is to be followed.
+        other: samples at another position.
+        next_step: samples at the next step; of a value that is missing, any other position.
+        taken: the item of each sequence that was taken last.
+    """
+
+    graph: Graph
+    traits: Traits
+    active: bool
+    other: Mapping[int, np.ndarray]
+    next_step: dict[int, np.ndarray] = dataclasses.field(default_factory=dict)
+    taken: dict[int, np.ndarray] = dataclasses.field(default_factory=dict)
+
+    def item(self, node: Node, numbers: Mapping[int, np.ndarray]) -> np.ndarray | None:
+        """An item of a sequence, as alike to the one taken before as neighbours are.
+
+        A share of the samples stays in place for all items, as much as any two of them have in
+        common beyond a chain of neighbours. Of the others, a share is as in the item before.
+
+        Arguments:
+            node: the node that takes it.
+            numbers: samples of all values.
+
+        Returns:
+            its samples, or ``None`` where neighbours are no more alike than others.
+        """
+        if not self.next_step or not takes_positions(self.graph, self.traits, node):
+            return None
+        value = node.inputs[0]
+        if value not in self.next_step:
+            return None
+        here = spread(numbers[value])
+        near = correlation(here, spread(self.next_step[value]))
+        far = correlation(here, spread(self.other.get(value, here)))
+        if near <= max(far, 0.0) + NOISE:
+            return None
+        common = _beyond_a_chain(near, far, self.graph.shapes[value][0])
+        fresh = reshuffle(here, pick_key(node, 0), _NEXT)
+        before = self.taken.get(value)
+        if before is not None:
+            kept = uniform_atom(*node.outputs, _NEXT) < (near - common) / (1 - common)
+            fresh = np.where(kept, before, fresh)
+        self.taken[value] = fresh
+        return np.where(uniform_atom(_COMMON) < common, here, fresh)
+
+    def follow(
+        self,
+        node: Node,
+        use: Use | None,
+        factor: float,
+        numbers: Mapping[int, np.ndarray],
+        results: list[np.ndarray],
+        memory: Memory,
+        identity: int | None,
+        transposed: Transposed | None,
+    ) -> None:
+        """Find a node's results at the next step.
+
+        Arguments:
+            node: the node.
+            use: the use of a weight that it is, if any.
+            factor: what the results have been multiplied by.
+            numbers: samples of its operands.
+            results: samples of its results.
+            memory: products of weights so far.
+            identity: which weight the node multiplies with, if it does.
+            transposed: the same weight along its other axes, if it was met before.
+        """
+        if not self.active or node.primitive in primitives.PICK | primitives.REDUCTIONS:
+            return
+        begun = self._begun(node, factor, numbers)
+        if begun is not None:
+            self.next_step[node.outputs[0]] = begun
+            return
+        if not any(value in self.next_step for value in node.inputs):
+            return
+        operands = [self.next_step.get(v, self.other.get(v, numbers[v])) for v in node.inputs]
+        found, _ = evaluate(self.graph, self.traits, node, operands)
+        for value, there in zip(node.outputs, found, strict=True):
+            there = factor * there
+            if use is not None and use.meeting is Meeting.CONTRACTION and use.signal is not None:
+                entering = self.next_step.get(use.signal, numbers[use.signal])
+                fresh = independent_copy(there, value, _NEXT)
+                there = in_step(memory, identity or 0, entering, fresh, transposed)
+            self.next_step[value] = there
+
+    def _begun(
+        self, node: Node, factor: float, numbers: Mapping[int, np.ndarray]
+    ) -> np.ndarray | None:
+        """What a node collects of successive steps, a step further."""
+        before = step_before(node)
+        if before is not None and before in numbers:
+            return factor * numbers[before]
+        joins = node.primitive in ("concatenate", "stack") and len(node.inputs) >= _LEAST_STEPS
+        if joins and all(self.traits[value].role is Role.SIGNAL for value in node.inputs):
+            shapes = {self.graph.shapes[value] for value in node.inputs}
+            parts = [numbers[value] for value in (node.inputs[1], *node.inputs[:-1])]
+            return mixture(parts, [1.0] * len(parts), *node.outputs) if len(shapes) == 1 else None
+        return None
+
+
+def _beyond_a_chain(near: float, far: float, count: int) -> float:
+    """The share that all steps have in common: what a chain of neighbours does not explain."""
+    apart = np.arange(1, count)
+    chain = float(np.sum((count - apart) * near**apart) / (count * (count - 1) / 2))
+    return max(0.0, (far - chain) / (1 - chain)) if chain < 1 else 0.0
