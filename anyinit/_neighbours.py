@@ -8,7 +8,7 @@ independent, or as no more alike than any two steps, they leave its state too sm
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -88,7 +88,7 @@ class Neighbours:
         use: Use | None,
         factor: float,
         numbers: Mapping[int, np.ndarray],
-        results: list[np.ndarray],
+        results: Sequence[np.ndarray],
         memory: Memory,
         identity: int | None,
         transposed: Transposed | None,

@@ -116,7 +116,7 @@ def _parts_taken(
     """
     found: dict[int, set[object]] = {}
     for node in graph.nodes[start + 1 : stop]:
-        if not inside.intersection(node.outputs):
+        if inside.isdisjoint(node.outputs):
             continue
         for value in set(node.inputs) - inside:
             whole, how = _part_of(graph, traits, value)
