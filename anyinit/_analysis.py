@@ -17,6 +17,7 @@ from anyinit._own_token import with_own_token
 from anyinit._plan import LeftAlone, Plan
 from anyinit._profile import planned_moments
 from anyinit._rows import reason_to_leave, weight_rows
+from anyinit._shifts import shifted_inputs
 from anyinit._signal import SAMPLES, mean_and_variance, moment, normal_atom
 from anyinit._sites import Site, Sites, find_sites
 from anyinit._solve import Solution, solve
@@ -178,6 +179,10 @@ def _findings(model: Model, sites: Sites, solution: Solution) -> list[Finding]:
             if share > _NOTED_MEAN and abs(mean) > _STANDARD_ERRORS * by_chance:
                 path = model.parameters[leaf].name
                 found.append(Finding(Kind.DRAWN_WITH_MEAN, path, "", f"{share:.2f}"))
+    found += [
+        Finding(Kind.SHIFTED_INPUT, f"Float input {number}", where, f"{share:.0%}")
+        for number, where, share in shifted_inputs(model)
+    ]
     if solution.unsettled is not None:
         detail = f"relative change {solution.unsettled:.2g} in the last pass"
         found.append(Finding(Kind.UNSETTLED, "model", "", detail))

@@ -41,6 +41,11 @@ class Kind(enum.Enum):
     OPAQUE_SIGNAL = (
         "An integer input is used as a number by {subject}: it is assumed to have second moment 1."
     )
+    SHIFTED_INPUT = (
+        "{subject} is shifted by a constant before its first weight, and counted as drawn around "
+        "zero: the constant is then {detail} of what enters. If the shift centres the data, "
+        'initialize with mode="empirical", or centre them before the model.'
+    )
     UNSETTLED = "The scales did not settle ({detail}); the last iterate is reported."
     DISAGREEING_SITES = (
         "{subject} is used in several places that ask for different standard deviations "

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from models import Net
 from plans import TIED, constants, scaled_logits, weight
@@ -198,6 +200,29 @@ def test_weights_drawn_with_a_mean_are_noted() -> None:
     (noted,) = [f for f in findings if f.kind is Kind.DRAWN_WITH_MEAN]
     assert noted.subject == "up/kernel"
     assert "a mean of 0.87 of its scale" in noted.message
+
+
+@pytest.mark.parametrize(
+    "shift", [5.0, np.arange(1.0, 65.0, dtype=np.float32)], ids=["one", "each"]
+)
+def test_an_input_that_the_model_centres_is_noted(shift: Any) -> None:
+    def body(net: nn.Module, x: jax.Array, y: jax.Array) -> jax.Array:
+        return nn.Dense(64)((x - 0.1) / 0.5) + nn.Dense(64)((y - shift) / 2.0)
+
+    plan = anyinit.flax.plan(Net(body), jnp.zeros((4, 64)), jnp.zeros((4, 64)))
+    (noted,) = [f for f in plan.findings if f.kind is Kind.SHIFTED_INPUT]
+    assert noted.subject == "Float input 1"
+    assert "is shifted by a constant" in noted.message and "empirical" in noted.message
+
+
+def test_few_numbers_drawn_around_zero_are_not_noted() -> None:
+    """Their own mean is off by chance."""
+
+    def body(net: nn.Module, x: jax.Array) -> jax.Array:
+        return nn.Dense(1)(nn.relu(nn.Dense(4)(x)))
+
+    plan = anyinit.flax.plan(Net(body), jnp.zeros((4, 4)))
+    assert not [f for f in plan.findings if f.kind is Kind.DRAWN_WITH_MEAN]
 
 
 def test_findings_that_differ_by_their_subject_are_one_sentence() -> None:
