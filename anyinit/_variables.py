@@ -75,7 +75,7 @@ def plan_of(params: Any, plan: Plan | None, caller: str) -> Plan:
     raise ValueError(
         f"{caller}: got a {type(params).__name__}, which carries no plan (only what "
         "anyinit.flax.init returns does; its inner params and restored checkpoints do not). "
-        "Pass plan=: what plan(model, x) of anyinit.flax or anyinit.nnx returns, or "
+        "Pass plan=: anyinit.flax.plan(model, x) (of an nnx module, anyinit.nnx.plan), or "
         "anyinit.Plan.from_json(text) of a saved one."
     )
 

@@ -128,7 +128,8 @@ def test_images_are_normalized_and_every_shape_differs() -> None:
     key = jax.random.key(3)
     images, kinds = jax.jit(examples.shapes(256))(key)
     same, covered = jax.jit(examples.masks(256))(key)
-    np.testing.assert_array_equal(images, same)
+    # Two programs of the same images, compiled apart.
+    np.testing.assert_allclose(images, same, atol=1e-5)
     np.testing.assert_allclose(jnp.mean(images, axis=(1, 2, 3)), 0, atol=1e-5)
     np.testing.assert_allclose(jnp.mean(images**2, axis=(1, 2, 3)), 1, rtol=1e-4)
     assert set(np.unique(kinds).tolist()) == set(range(len(examples.SHAPES)))
