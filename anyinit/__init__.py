@@ -31,14 +31,17 @@ from anyinit._findings import Reason as Reason
 from anyinit._partition import optax_labels as optax_labels
 from anyinit._partition import optax_partition as optax_partition
 from anyinit._plan import LeftAlone as LeftAlone
+from anyinit._plan import MeasuredMoment as MeasuredMoment
 from anyinit._plan import Plan as Plan
 from anyinit._plan import PlannedMoment as PlannedMoment
 from anyinit._plan import WeightPlan as WeightPlan
+from anyinit._site_values import SiteValues as SiteValues
 from anyinit._stability import Nonlinearity as Nonlinearity
 from anyinit._stability import Stability as Stability
 from anyinit._stability import StabilityVerdict as StabilityVerdict
 from anyinit._variables import Variables as Variables
 from anyinit._version import __version__ as __version__
+from anyinit._watched import Place as Place
 
 if TYPE_CHECKING:
     from anyinit import keras as keras

@@ -14,7 +14,7 @@ from anyinit._analysis import Analysis
 from anyinit._compiled import Program, batch_findings, program_of
 from anyinit._correct import corrected_plan
 from anyinit._find_places import find_places
-from anyinit._pass import Seen, Walk
+from anyinit._pass import BatchPass, Seen
 from anyinit._places import Places
 from anyinit._plan import Plan
 from anyinit._propagate import NonFiniteError
@@ -82,7 +82,7 @@ def compiled_pass(
 
     def one_pass(values: dict[int, Any], scales: Any) -> Seen:
         factors = {source: scales[place] for place, source in enumerate(sources)}
-        walk = Walk(model.graph, model.traits, places, values, factors)
+        walk = BatchPass(model.graph, model.traits, places, values, factors)
         walk.run()
         for value in watched(analysis):
             walk.seen.totals[value] = walk.total(value)

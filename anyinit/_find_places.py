@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from anyinit._analysis import Analysis
 from anyinit._demands import Problem, problem_of
 from anyinit._events import Acts
-from anyinit._linear import collects_steps, linear_way
+from anyinit._linear_way import collects_steps, linear_way
 from anyinit._path import Path
-from anyinit._places import Excess, Measured, Measurement, Place, Places
+from anyinit._places import Excess, Measured, Measurement, MeasuringPoint, Places
 from anyinit._sites import Site
 from anyinit._targets import arrival_of, target, wanted
 from anyinit._traits import Source
@@ -93,7 +93,7 @@ class _Finder:
             behind = linear_way(graph, traits, start, site.value)
             if behind is not None:
                 allowed = target(site, shares) * site.path_gain * site.before**2
-                at_most = Place(behind, site.value, allowed)
+                at_most = MeasuringPoint(behind, site.value, allowed)
                 shares[start] = 1.0
         matched = arrival_of(self.problem.of_use, self.problem.tied, solution.sigma, site)
         output = None
@@ -103,9 +103,9 @@ class _Finder:
         if goal is None or goal <= 0:
             return None
         way = linear_way(graph, traits, start, landing.value)
-        place = Place((), start, goal)
+        place = MeasuringPoint((), start, goal)
         if way is not None and landing.path.gain > 0:
-            place = Place(way, landing.value, goal * landing.path.gain)
+            place = MeasuringPoint(way, landing.value, goal * landing.path.gain)
         hidden = way is None and landing.value == site.output
         steps = hidden and site.terms == 1 and collects_steps(graph, start, landing.value)
         masked = site.path_gain if hidden and not steps else None
@@ -117,14 +117,14 @@ class _Finder:
         sides = {s.value for s in self.analysis.sites.sites if s.product == site.product}
         return len(sides) == 1
 
-    def _at_output(self, start: int) -> Place | None:
+    def _at_output(self, start: int) -> MeasuringPoint | None:
         """The output that a value leads to linearly, and its share of the target there."""
         model, structure = self.analysis.model, self.analysis.sites.structure
         for output in model.outputs:
             way = linear_way(model.graph, model.traits, start, output)
             if way is not None:
                 terms = {t.value for t in structure.sums.terms(output) if not t.silent}
-                return Place(way, output, 1.0 / max(len(terms), 1))
+                return MeasuringPoint(way, output, 1.0 / max(len(terms), 1))
         return None
 
     def excesses(self) -> dict[int, Excess]:
@@ -150,24 +150,24 @@ class _Finder:
             found[product] = Excess(product, self._acted_on(product), False, uses)
         return found
 
-    def _acted_on(self, product: int) -> Place:
+    def _acted_on(self, product: int) -> MeasuringPoint:
         """Where something nonlinear acts on a product, further factors from signals included."""
         model, structure = self.analysis.model, self.analysis.sites.structure
-        place, value = Place((), product, 1.0), product
+        place, value = MeasuringPoint((), product, 1.0), product
         while len(beyond := land(structure, value, Path())) == 1:
             landing = beyond[0]
             way = linear_way(model.graph, model.traits, product, landing.value)
             if way is None:
                 gain = landing.path.gain
                 return dataclasses.replace(place, goal=1.0 / gain) if gain > 0 else place
-            place = Place(way, landing.value, 1.0)
+            place = MeasuringPoint(way, landing.value, 1.0)
             if landing.acts is not Acts.PRODUCT or len(landing.events) > 1:
                 break
             value = model.graph.nodes[landing.events[0].node].outputs[0]
             way = linear_way(model.graph, model.traits, product, value)
             if way is None:
                 break
-            place = Place(way, value, 1.0)
+            place = MeasuringPoint(way, value, 1.0)
         return place
 
     def _is_correctable(self, site: Site, product: int) -> bool:

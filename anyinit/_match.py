@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import jax.numpy as jnp
 
-from anyinit._paths import PARAMS, Leaf
+from anyinit._leaf_names import PARAMS, Leaf
 from anyinit._plan import Plan
 
 _SHOWN = 5

@@ -14,7 +14,7 @@ from anyinit._analysis import Analysis
 from anyinit._check import Check, MeasuredRow
 from anyinit._compiled import batch_findings, program_of
 from anyinit._findings import Finding, Kind
-from anyinit._pass import Walk
+from anyinit._pass import BatchPass
 from anyinit._places import Places
 from anyinit._plan import Plan
 from anyinit._predict import predict
@@ -133,7 +133,7 @@ def _statistics(
     outputs = set(analysis.model.outputs)
 
     def measure(known: dict[int, Any], _: Any) -> list[tuple[Any, ...]]:
-        walk = Walk(graph, traits, Places(), known, {})
+        walk = BatchPass(graph, traits, Places(), known, {})
         walk.run()
         return [
             _of(walk.values[value], traits.class_axis(value), value in outputs) for value in values

@@ -10,8 +10,8 @@ from typing import Any
 
 import optax
 
+from anyinit._leaf_names import named_leaves
 from anyinit._match import mismatch
-from anyinit._paths import named_leaves
 from anyinit._plan import Plan, WeightPlan
 from anyinit._variables import plan_of
 

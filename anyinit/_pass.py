@@ -19,9 +19,9 @@ import jax.numpy as jnp
 
 from anyinit import _primitives as primitives
 from anyinit._graph import Graph, Node, before_layout
-from anyinit._linear import delivered
+from anyinit._linear_way import delivered
 from anyinit._moments import moment, scaled, step_to, wide_dtype
-from anyinit._places import Excess, Measured, Measurement, Place, Places
+from anyinit._places import Excess, Measured, Measurement, MeasuringPoint, Places
 from anyinit._run import reads, run_node
 from anyinit._traits import Source, Traits
 from anyinit._uses import Meeting, Use
@@ -59,7 +59,7 @@ class _InProgress(Exception):
     """A value depends on a weight whose correction is being computed."""
 
 
-class Walk:
+class BatchPass:
     """Values of a graph, computed in order or when they are asked for.
 
     Arguments:
@@ -231,12 +231,12 @@ class Walk:
                 step = jnp.minimum(step, limit)
         return found, step
 
-    def _step_to(self, place: Place, start: int, product: Any) -> tuple[Any, Any]:
+    def _step_to(self, place: MeasuringPoint, start: int, product: Any) -> tuple[Any, Any]:
         """What is delivered at a place, and the factor on the weight that it asks for."""
         found = moment(self._arrived(place, start, product))
         return found, step_to(found, jnp.float32(place.goal))
 
-    def _arrived(self, place: Place, start: int, product: Any) -> Any:
+    def _arrived(self, place: MeasuringPoint, start: int, product: Any) -> Any:
         return delivered(self.graph, place.way, start, place.end, product, self.value_of)
 
     def _reduced(self, excess: Excess, product: Any) -> Any:

@@ -18,7 +18,7 @@ from anyinit._uses import Use
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class MeasuringPoint:
     """A value at which what one use delivers is measured.
 
     Arguments:
@@ -48,9 +48,9 @@ class Measurement:
     """
 
     site: Site
-    place: Place
-    output: Place | None = None
-    at_most: Place | None = None
+    place: MeasuringPoint
+    output: MeasuringPoint | None = None
+    at_most: MeasuringPoint | None = None
     matched: tuple[Source, ...] = ()
     masked: float | None = None
     steps: bool = False
@@ -89,7 +89,7 @@ class Excess:
     """
 
     product: int
-    place: Place
+    place: MeasuringPoint
     exact: bool
     sides: tuple[tuple[int, ...], ...]
     shared: bool = False

@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from anyinit._leaf_names import named_leaves
 from anyinit._match import check_parameters
-from anyinit._paths import named_leaves
 from anyinit._plan import Plan
 from anyinit._variables import Variables
 

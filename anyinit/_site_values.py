@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from anyinit._analysis import Analysis
-from anyinit._pass import Walk
+from anyinit._pass import BatchPass
 from anyinit._places import Places
 from anyinit._watched import Place, watched
 
@@ -66,6 +66,6 @@ def values_at(
     }
     known.update(graph.keys)
     known.update(zip(graph.inputs, [*leaves, *arrays], strict=True))
-    walk = Walk(graph, analysis.model.traits, Places(), known, {})
+    walk = BatchPass(graph, analysis.model.traits, Places(), known, {})
     walk.run()
     return [walk.values[value] for value in sites]

@@ -23,9 +23,9 @@ from anyinit._arguments import (
 )
 from anyinit._check import Check
 from anyinit._empirical import measured_plan
+from anyinit._leaf_names import PARAMS, Leaf, named_leaves
 from anyinit._match import check_parameters
 from anyinit._measure import measured_check
-from anyinit._paths import PARAMS, Leaf, named_leaves
 from anyinit._plan import Plan
 from anyinit._site_values import SiteValues, named_sites, values_at
 from anyinit._trace import Parameter, abstract, initial_samples, is_array, trace

@@ -16,9 +16,9 @@ from anyinit._check import Check
 from anyinit._empirical import measured_plan
 from anyinit._existing import array_of, is_constant, samples_of
 from anyinit._findings import Reason
+from anyinit._leaf_names import Leaf, named_leaves
 from anyinit._match import check_parameters
 from anyinit._measure import measured_check
-from anyinit._paths import Leaf, named_leaves
 from anyinit._plan import LeftAlone, Plan
 from anyinit._trace import Initial, Parameter, abstract, initial_samples, is_array, trace
 

@@ -18,7 +18,7 @@ import anyinit
 import anyinit._analysis as analysis
 import anyinit._sites as finding
 import anyinit.flax as flax_entry
-from anyinit._pass import Walk
+from anyinit._pass import BatchPass
 from anyinit._places import Places
 from anyinit._walk import Acts
 
@@ -86,7 +86,7 @@ def run_flat(seen: Seen, given: Sequence[Any]) -> dict[int, Any]:
     values: dict[int, Any] = {v: jnp.asarray(a) for v, a in graph.literals.items()}
     values.update(graph.keys)
     values.update(zip(graph.inputs, given, strict=True))
-    walk = Walk(graph, seen.model.traits, Places(), values, {})
+    walk = BatchPass(graph, seen.model.traits, Places(), values, {})
     walk.run()
     return walk.values
 

@@ -15,8 +15,7 @@ from models import Net, TiedLM
 
 import anyinit
 import anyinit.flax
-from anyinit import Check, MeasuredRow, UnhealthyError, Verdict
-from anyinit._check import Place
+from anyinit import Check, MeasuredRow, Place, UnhealthyError, Verdict
 from anyinit._findings import Kind
 
 WIDTH = 128

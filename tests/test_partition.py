@@ -15,8 +15,8 @@ from flax.training.train_state import TrainState
 from plans import TIED, scaled_logits, weight
 from trees import CONTAINERS, inner, variables, whole
 
+from anyinit._leaf_names import named_leaves
 from anyinit._partition import optax_labels, optax_partition
-from anyinit._paths import named_leaves
 from anyinit._plan import Plan
 from anyinit._variables import Variables
 

@@ -52,7 +52,7 @@ class Step:
 
 
 @dataclasses.dataclass(slots=True)
-class Place:
+class ViewPlace:
     """Where a tensor's elements lie: the views that lead from a cell to it."""
 
     cell: Cell
@@ -61,7 +61,7 @@ class Place:
     version: int
 
 
-def read(place: Place, emit: Emit) -> int:
+def read(place: ViewPlace, emit: Emit) -> int:
     """The current value of a tensor; views of what has been written since are taken again.
 
     Arguments:
@@ -76,7 +76,7 @@ def read(place: Place, emit: Emit) -> int:
     return place.value
 
 
-def write(place: Place, value: int, emit: Emit) -> None:
+def write(place: ViewPlace, value: int, emit: Emit) -> None:
     """Replace the elements of a tensor, in all tensors that share them.
 
     Arguments:

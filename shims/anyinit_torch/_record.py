@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from anyinit_torch._aliases import Cell, Place, Specification, Step, read, write
+from anyinit_torch._aliases import Cell, Specification, Step, ViewPlace, read, write
 from anyinit_torch._dtypes import analysed_dtype
 from anyinit_torch._operators import RESHAPING, functional_name, operator_name, written
 from anyinit_torch._program import Call, Program, Value, live_calls
@@ -56,14 +56,14 @@ class Recorder(TorchDispatchMode):
         value = self._value(spec)
         cell = Cell(value, spec)
         for tensor in tensors:
-            self._places[tensor] = Place(cell, (), value, 0)
+            self._places[tensor] = ViewPlace(cell, (), value, 0)
         return value
 
     def enter_view(self, value: int, tensors: Iterable[torch.Tensor], step: Step) -> None:
         """Give tensors the elements of a view of an entered value."""
         cell = Cell(value, (self._shapes[value], self._dtypes[value]))
         for tensor in tensors:
-            self._places[tensor] = Place(cell, (step,), value, -1)
+            self._places[tensor] = ViewPlace(cell, (step,), value, -1)
 
     def finish(
         self, parameters: tuple[int, ...], inputs: tuple[int, ...], results: list[torch.Tensor]
@@ -133,13 +133,13 @@ class Recorder(TorchDispatchMode):
                     tuple(spec for spec in specs if spec is not None),
                     position if several else None,
                 )
-                self._places[tensor] = Place(
+                self._places[tensor] = ViewPlace(
                     place.cell, (*place.steps, step), number, place.cell.version
                 )
             else:
                 spec = specs[position]
                 assert spec is not None
-                self._places[tensor] = Place(Cell(number, spec), (), number, 0)
+                self._places[tensor] = ViewPlace(Cell(number, spec), (), number, 0)
 
     def _mutate(
         self, func: Any, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -180,7 +180,9 @@ class Recorder(TorchDispatchMode):
         spec = specification(tensor)
         (number,) = self._emit(name, given[0], given[1], [spec])
         step = Step(name, given[0][1:], given[1], (spec,))
-        self._places[tensor] = Place(place.cell, (*place.steps, step), number, place.cell.version)
+        self._places[tensor] = ViewPlace(
+            place.cell, (*place.steps, step), number, place.cell.version
+        )
         return results
 
     def _given(self, arguments: Any) -> Any:
@@ -193,13 +195,13 @@ class Recorder(TorchDispatchMode):
             return {key: self._given(argument) for key, argument in arguments.items()}
         return arguments
 
-    def _place(self, tensor: torch.Tensor) -> Place:
-        place: Place | None = self._places.get(tensor)
+    def _place(self, tensor: torch.Tensor) -> ViewPlace:
+        place: ViewPlace | None = self._places.get(tensor)
         if place is None:
             value = self._value(specification(tensor))
             original = self._original(tensor)
             self._constants[value] = tensor if original is None else original
-            place = Place(Cell(value, specification(tensor)), (), value, 0)
+            place = ViewPlace(Cell(value, specification(tensor)), (), value, 0)
             self._places[tensor] = place
         return place
 
