@@ -136,3 +136,20 @@ def _patterns(
                 "Patterns are matched against whole paths; * matches anything."
             )
     return patterns
+
+
+def call_note(name: str, args: Sequence[Any], arrays: Sequence[Any], instead: str) -> str:
+    """What a model was called with, for an error that it raised.
+
+    Arguments:
+        name: the model's class.
+        args: the positional arguments.
+        arrays: shapes and dtypes of all arrays among the arguments.
+        instead: where a random key belongs that was passed first.
+    """
+    listed = ", ".join(f"{array.dtype}{list(array.shape)}" for array in arrays) or "no arrays"
+    note = f"anyinit called {name} with {listed}."
+    first = getattr(args[0], "dtype", None) if args else None
+    if first is not None and jnp.issubdtype(first, jax.dtypes.prng_key):
+        note += f" The first is a random key: plan takes none, plan(model, x); {instead}."
+    return note

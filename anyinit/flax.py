@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from anyinit._analysis import Analysis, examine
 from anyinit._arguments import (
+    call_note,
     check_batch,
     check_concrete,
     check_inputs,
@@ -294,7 +295,7 @@ def _traced(
         shapes = jax.eval_shape(initialize, keys, arrays)
     except Exception as error:
         # The model's own error, with what it was called with.
-        error.add_note(_call_of(model, args, arrays))
+        error.add_note(call_note(type(model).__name__, args, arrays, "init does"))
         raise
     made = initial_samples(initialize, keys, arrays)
     named, treedef = named_leaves(shapes)
@@ -364,15 +365,6 @@ def _check_belongs(model: nn.Module, named: Sequence[Leaf], given: Any) -> None:
             + (f" and {len(wrong) - 4} more" if len(wrong) > 4 else "")
             + ". Pass the variables that anyinit.flax.init(model, rng, x) returned for it."
         )
-
-
-def _call_of(model: nn.Module, args: Sequence[Any], arrays: Sequence[Any]) -> str:
-    """What a model was called with, for an error that it raised."""
-    listed = ", ".join(f"{array.dtype}{list(array.shape)}" for array in arrays) or "no arrays"
-    note = f"anyinit called {type(model).__name__} with {listed}."
-    if args and is_array(args[0]) and jnp.issubdtype(args[0].dtype, jax.dtypes.prng_key):
-        note += " The first is a random key: plan takes none, plan(model, x); init does."
-    return note
 
 
 def _check_module(model: Any) -> None:

@@ -11,7 +11,14 @@ import jax
 from flax import linen, nnx
 
 from anyinit._analysis import Analysis, examine
-from anyinit._arguments import check_batch, check_inputs, check_mode, check_moment, selection
+from anyinit._arguments import (
+    call_note,
+    check_batch,
+    check_inputs,
+    check_mode,
+    check_moment,
+    selection,
+)
 from anyinit._check import Check
 from anyinit._empirical import measured_plan
 from anyinit._existing import array_of, is_constant, samples_of
@@ -253,7 +260,14 @@ def _traced(
 
     shapes = [abstract(leaf.value) for leaf in named]
     streams = [shapes[position] for position in random]
-    traced = trace(forward, parameters, [shapes[i] for i in fixed], (streams, arrays), input_moment)
+    values = [shapes[position] for position in fixed]
+    try:
+        traced = trace(forward, parameters, values, (streams, arrays), input_moment)
+    except Exception as error:
+        # The module's own error, with what it was called with.
+        name = type(model).__name__ if isinstance(model, nnx.Module) else "the module"
+        error.add_note(call_note(name, args, arrays, "the module was drawn when it was made"))
+        raise
     return _Traced(
         examine(traced, chosen),
         tuple(fixed),

@@ -369,3 +369,12 @@ def test_core_does_not_import_nnx_of_its_own() -> None:
     code = "import sys, anyinit; print('anyinit.nnx' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_an_error_of_the_module_says_what_it_was_called_with() -> None:
+    model = nnx.Linear(D, D, rngs=nnx.Rngs(0))
+    with pytest.raises(Exception) as caught:
+        anyinit.nnx.plan(model, jax.random.key(0), normal(0, (8, D)))
+    note = "\n".join(caught.value.__notes__)
+    assert "anyinit called Linear with key<" in note
+    assert "The first is a random key: plan takes none, plan(model, x)" in note

@@ -157,8 +157,8 @@ def test_a_folder_that_cannot_be_written(
 
 
 def test_an_unknown_scheme(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(tmp_path, "--schemes", "G") == 2
-    assert "no scheme is called 'G': choose among A, B" in capsys.readouterr().err
+    assert run(tmp_path, "--schemes", "no-such") == 2
+    assert "no scheme is called 'no-such': choose among A, B" in capsys.readouterr().err
 
 
 def test_a_batch_that_the_devices_do_not_divide(
