@@ -15,6 +15,9 @@ from anyinit._uses import Meeting, Use
 # Fewer uses of a weight in a row are no loop over time.
 _LEAST_STEPS = 3
 
+# What adds a bias to a signal, or a gain to it.
+_WITH_A_VECTOR = primitives.ADDITIONS | {"mul", "div"}
+
 
 def repeated_uses(graph: Graph, traits: Traits, uses: Sequence[Use]) -> Mapping[int, int]:
     """For each product of a weight that is used several times, what identifies the weight.
@@ -128,14 +131,15 @@ def _parts_taken(
 def _part_of(graph: Graph, traits: Traits, value: int) -> tuple[int, tuple[object, ...]]:
     """What a value is a part of, and which; of a whole value, itself."""
     how: list[object] = []
-    node = graph.producer(value)
-    while node is not None and node.primitive in primitives.LAYOUT | primitives.PICK:
+    while (node := graph.producer(value)) is not None:
+        signals = [v for v in node.inputs if traits[v].role is Role.SIGNAL]
         if node.primitive in primitives.PICK:
             places = tuple(_constant(traits, v) for v in node.inputs[1:])
             which = repr(sorted(node.params.items(), key=str)), node.outputs.index(value)
             how.append((node.primitive, which, places))
-        value = node.inputs[0]
-        node = graph.producer(value)
+        elif node.primitive not in primitives.LAYOUT | _WITH_A_VECTOR or len(signals) != 1:
+            break
+        value = signals[0] if len(signals) == 1 else node.inputs[0]
     return value, tuple(how)
 
 

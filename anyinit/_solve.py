@@ -130,7 +130,10 @@ def _set_where_used(
     sources = [source for source in use.sources if source in problem.deciding]
     if not sources:
         return 1.0
-    ratio = asked_factor(problem, iterate, problem.of_use[use.value], entering, weight)
+    sites = problem.of_use[use.value]
+    deciding = {id(site) for source in sources for site in problem.deciding[source]}
+    counted = [site for site in sites if id(site) in deciding] or sites
+    ratio = asked_factor(problem, iterate, counted, entering, weight)
     shared = not all(source in problem.single for source in sources)
     settled = any(source in iterate.sigma or source in problem.tied for source in sources)
     if ratio is None or (shared and settled):

@@ -49,25 +49,62 @@ def separate_items(builder: Builder, parameters: Sequence[int]) -> None:
         ]
 
 
+@dataclasses.dataclass(frozen=True)
+class _View:
+    """What a scan has collected, with its axes in another order, or backwards.
+
+    Arguments:
+        source: the value that was collected, its steps along the first axis.
+        order: which axis of it each axis is.
+        backwards: whether its steps are reversed.
+    """
+
+    source: int
+    order: tuple[int, ...]
+    backwards: bool = False
+
+
 def _read_through(builder: Builder) -> None:
     """Let the readers of an item of what a scan has collected read that step's own result."""
     steps: dict[int, Sequence[int]] = {}
-    axes: dict[int, tuple[int, tuple[int, ...]]] = {}
+    views: dict[int, _View] = {}
     for position, node in enumerate(builder.nodes):
         if node.primitive == "stack" and node.equation is None:
             steps[node.outputs[0]] = node.inputs
         elif node.primitive == "settle":
             steps[node.outputs[0]] = node.params["steps"]
-        elif node.primitive == "transpose":
-            axes[node.outputs[0]] = _transposed(axes, node)
         elif node.inputs:
-            collected = _untransposed(axes, node.inputs[0])
-            item = _item(builder, node, node.inputs[0])
-            parts = steps.get(collected, ())
-            if item is not None and parts:
-                count = builder.shapes[node.inputs[0]][0]
+            value = node.inputs[0]
+            view = views.get(value, _View(value, tuple(range(len(builder.shapes[value])))))
+            further = _viewed(view, node)
+            item = _item_of(builder, node, view)
+            parts = steps.get(view.source, ())
+            if further is not None:
+                views[node.outputs[0]] = further
+            elif item is not None and parts:
+                count = builder.shapes[view.source][0]
+                item = count - 1 - item if view.backwards else item
                 step = parts[_written_step(item, len(parts), count)]
                 builder.nodes[position] = _laid_out(builder, node, step)
+
+
+def _viewed(view: _View, node: Node) -> _View | None:
+    """A view transposed, or with its steps reversed; ``None`` for what else a node does."""
+    if node.primitive == "transpose":
+        order = tuple(view.order[axis] for axis in node.params["permutation"])
+        return dataclasses.replace(view, order=order)
+    if node.primitive == "rev" and [view.order[d] for d in node.params["dimensions"]] == [0]:
+        return dataclasses.replace(view, backwards=not view.backwards)
+    return None
+
+
+def _item_of(builder: Builder, node: Node, view: _View) -> int | None:
+    """Which item of its source a node reads of a view, if it reads one whole item in its order."""
+    if 0 not in view.order or list(view.order) == [0]:
+        return None
+    axis = view.order.index(0)
+    rest = [place for place in view.order if place != 0]
+    return _item(builder, node, node.inputs[0], axis) if rest == sorted(rest) else None
 
 
 def _written_step(item: int, written: int, count: int) -> int:
@@ -80,21 +117,6 @@ def _written_step(item: int, written: int, count: int) -> int:
     if item < written:
         return item
     return max(written - (count - item), 0)
-
-
-def _transposed(
-    axes: dict[int, tuple[int, tuple[int, ...]]], node: Node
-) -> tuple[int, tuple[int, ...]]:
-    """The value that a transposition, or several in a row, began with, and where its axes are."""
-    permutation = tuple(node.params["permutation"])
-    source, before = axes.get(node.inputs[0], (node.inputs[0], tuple(range(len(permutation)))))
-    return source, tuple(before[axis] for axis in permutation)
-
-
-def _untransposed(axes: dict[int, tuple[int, tuple[int, ...]]], value: int) -> int:
-    """What a value is once transpositions that undo each other are left out."""
-    source, order = axes.get(value, (value, ()))
-    return source if order == tuple(sorted(order)) else value
 
 
 def is_stack(graph: Graph, value: int) -> bool:
@@ -143,18 +165,19 @@ def layer_axes(graph: Graph, leaf: int) -> tuple[int, ...]:
     return tuple(axes)
 
 
-def _item(builder: Builder, node: Node, value: int) -> int | None:
-    """Which item of a stack a node reads, if it reads one whole item and nothing else."""
+def _item(builder: Builder, node: Node, value: int, axis: int = 0) -> int | None:
+    """Which item along an axis a node reads, if it reads one whole item and nothing else."""
     shape = builder.shapes[value]
     if node.primitive == "stack_item":
-        return int(node.params["item"])
-    if not shape or node.inputs[0] != value or builder.shapes[node.outputs[0]] != (1, *shape[1:]):
+        return int(node.params["item"]) if axis == 0 else None
+    one = (*shape[:axis], 1, *shape[axis + 1 :])
+    if not shape or node.inputs[0] != value or builder.shapes[node.outputs[0]] != one:
         return None
     if node.primitive == "slice":
-        return int(node.params["start_indices"][0])
+        return int(node.params["start_indices"][axis])
     if node.primitive == "dynamic_slice":
-        start = builder.literals.get(node.inputs[1])
-        return None if start is None else int(np.clip(start, 0, shape[0] - 1))
+        start = builder.literals.get(node.inputs[1 + axis])
+        return None if start is None else int(np.clip(start, 0, shape[axis] - 1))
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence, Set
 
 from anyinit._events import Acts
@@ -11,6 +11,9 @@ from anyinit._graph import Graph
 from anyinit._sites import Site, Sites
 from anyinit._traits import Source
 from anyinit._uses import Meeting
+
+# Sites of one use that may be the steps of a loop.
+_SEVERAL = 3
 
 
 def deciding_sites(graph: Graph, sites: Sites) -> dict[Source, tuple[Site, ...]]:
@@ -23,6 +26,7 @@ def deciding_sites(graph: Graph, sites: Sites) -> dict[Source, tuple[Site, ...]]
     chosen: dict[Source, tuple[Site, ...]] = {}
     for source, found in by_source.items():
         settled = [s for s in found if graph.nodes[s.use.node].last_step] or found
+        settled = [s for s in settled if s.terms == _usual_terms(s, settled)]
         readouts = [
             s
             for s in settled
@@ -31,6 +35,16 @@ def deciding_sites(graph: Graph, sites: Sites) -> dict[Source, tuple[Site, ...]]
         lookups = [s for s in settled if s.use.meeting is not Meeting.CONTRACTION]
         chosen[source] = tuple(readouts or lookups or settled)
     return chosen
+
+
+def _usual_terms(site: Site, found: Sequence[Site]) -> int:
+    """With how many terms most sites of a use share their target.
+
+    Of what is projected once for all steps of a loop that is written out, the first step has no
+    state to share with: it is as little settled as the first step of any loop.
+    """
+    alike = [other.terms for other in found if other.use == site.use and other.acts is site.acts]
+    return Counter(alike).most_common(1)[0][0] if len(alike) >= _SEVERAL else site.terms
 
 
 def is_table(site: Site) -> bool:

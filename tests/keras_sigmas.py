@@ -14,7 +14,7 @@ import anyinit.keras
 # two graphs differ in their places, so these agree to some 2% only.
 SAMPLED = {"residual"}
 
-PLAIN = "attention gru einsum separable two_inputs decoder".split()
+PLAIN = "attention gru bidirectional einsum separable two_inputs decoder".split()
 
 
 def plans() -> dict[str, Any]:

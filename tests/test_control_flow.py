@@ -408,6 +408,28 @@ def test_what_a_loop_collects_is_the_mean_over_its_steps(reverse: bool) -> None:
     assert found.outputs[0] == pytest.approx(1, abs=0.05)
 
 
+@pytest.mark.parametrize(
+    ("read", "steps"),
+    [
+        (lambda sums: sums[-1], 8),
+        (lambda sums: sums[0], 1),
+        (lambda sums: jnp.flip(sums, 0)[0], 8),
+        (lambda sums: sums.swapaxes(0, 1)[:, -1], 8),
+        (lambda sums: jnp.flip(sums.transpose(1, 0, 2), 1)[:, 2], 6),
+        (lambda sums: sums[2:3], 3),
+    ],
+)
+def test_an_item_of_what_a_loop_collects_is_that_step(read: Any, steps: int) -> None:
+    def body(net: nn.Module, x: jax.Array) -> jax.Array:
+        def step(carry: jax.Array, item: jax.Array) -> tuple[jax.Array, jax.Array]:
+            return carry + item, carry + item
+
+        return head(read(jax.lax.scan(step, jnp.zeros_like(x[0]), x)[1]))
+
+    plan = anyinit.flax.plan(Net(body), normal(0, (8, 64, D)))
+    assert rows(plan)["head/kernel"].moment_in == pytest.approx(steps, rel=0.05)
+
+
 @pytest.mark.parametrize("uses", [3, 6, 12])
 def test_a_layer_applied_again_and_again_settles(uses: int) -> None:
     """What is asked for answers `uses`-fold to a change: plain iteration would diverge."""
