@@ -99,6 +99,30 @@ def _sequences(graph: Graph, traits: Traits) -> list[int]:
     return [value for value, count in items.items() if count >= _LEAST_STEPS]
 
 
+def is_read_for_few_steps(graph: Graph, traits: Traits, value: int) -> bool:
+    """Whether only an item or two of a sequence reach the outputs: the last state, as a rule.
+
+    Arguments:
+        graph: the flattened model.
+        traits: what each value is.
+        value: the sequence.
+    """
+    items: set[int] = set()
+    pending, seen = [value], {value}
+    while pending:
+        current = pending.pop()
+        if current in graph.outputs:
+            return False
+        for node in (graph.nodes[index] for index in graph.consumers[current]):
+            if takes_positions(graph, traits, node) and node.inputs[0] == current:
+                items.add(node.index)
+                continue
+            fresh = [v for v in node.outputs if v not in seen]
+            seen.update(fresh)
+            pending += fresh
+    return 0 < len(items) < _LEAST_STEPS
+
+
 # Functions after which a feature has a mean of its own.
 _MAKES_MEANS = frozenset(
     """max min exp exp2 logistic cos abs erf erfc log log1p cosh clamp reduce_max

@@ -16,7 +16,7 @@ import numpy as np
 from anyinit._graph import Graph, Node, collected_steps, step_before
 from anyinit._in_step import Memory, Transposed, in_step, remembered_uses
 from anyinit._neighbours import Neighbours
-from anyinit._positions import Pool, are_followed
+from anyinit._positions import Pool, are_followed, is_read_for_few_steps
 from anyinit._rules import evaluate
 from anyinit._signal import moment, normal_atom
 from anyinit._traits import Role, Source, Traits
@@ -216,9 +216,10 @@ class _Pass:
         """Of what a loop collects: by what all its steps are larger than the last; else 1.
 
         Steps that are not written out, or that no later step depends on, are like the last.
+        Where the last state alone is read further on, it is the one that counts.
         """
         steps = collected_steps(node)
-        if not steps:
+        if not steps or is_read_for_few_steps(self.graph, self.traits, node.outputs[0]):
             return 1.0
         last = moment(self.numbers[node.inputs[0]])
         each = [self.record.moments[v] for v in steps if v in self.record.moments]

@@ -88,6 +88,12 @@ MENDED = {
         pool="last",
         normalized=False,
     ),
+    "the last state of a loop behind layers at every step": Architecture(
+        "sequences",
+        (Recurrent("minimal"), Gate("silu"), Linear(init="orthogonal", bias="drawn")),
+        pool="last",
+        normalized=False,
+    ),
     "a mean over many positions whose likeness is noise": Architecture(
         "images",
         (Residual((Gate("cosine"), Linear("heads"), Factor(0.5, "negative"))),),
