@@ -190,6 +190,10 @@ def before_layout(producer: Callable[[int], Node | None], value: int) -> int:
     return value
 
 
+# Fewer steps of a signal, or uses of a weight in a row, are no loop over time.
+LEAST_STEPS = 3
+
+
 def collected_steps(node: Node) -> tuple[int, ...]:
     """Of what a loop over time collects, the values of its steps; of any other node, none."""
     return tuple(node.params["steps"]) if node.primitive == "settle" else ()

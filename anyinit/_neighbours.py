@@ -8,26 +8,21 @@ independent, or as no more alike than any two steps, they leave its state too sm
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from anyinit import _primitives as primitives
-from anyinit._graph import Graph, Node, step_before
-from anyinit._in_step import Memory, Transposed, in_step
+from anyinit._elsewhere import Done, results_elsewhere
+from anyinit._graph import LEAST_STEPS, Graph, Node, step_before
 from anyinit._pooling import correlation
 from anyinit._positions import takes_positions
-from anyinit._rules import evaluate
 from anyinit._rules.layout import pick_key
-from anyinit._signal import NOISE, independent_copy, mixture, reshuffle, spread, uniform_atom
+from anyinit._signal import NOISE, mixture, reshuffle, spread, uniform_atom
 from anyinit._traits import Role, Traits
-from anyinit._uses import Meeting, Use
 
 # Set the next step's randomness apart from that of any other position.
 _NEXT, _COMMON = 983, 991
-
-# Fewer values side by side are no sequence.
-_LEAST_STEPS = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,46 +77,24 @@ class Neighbours:
         self.taken[value] = fresh
         return np.where(uniform_atom(_COMMON) < common, here, fresh)
 
-    def follow(
-        self,
-        node: Node,
-        use: Use | None,
-        factor: float,
-        numbers: Mapping[int, np.ndarray],
-        results: Sequence[np.ndarray],
-        memory: Memory,
-        identity: int | None,
-        transposed: Transposed | None,
-    ) -> None:
+    def follow(self, done: Done) -> None:
         """Find a node's results at the next step.
 
         Arguments:
-            node: the node.
-            use: the use of a weight that it is, if any.
-            factor: what the results have been multiplied by.
-            numbers: samples of its operands.
-            results: samples of its results.
-            memory: products of weights so far.
-            identity: which weight the node multiplies with, if it does.
-            transposed: the same weight along its other axes, if it was met before.
+            done: the node, and what it has made here.
         """
+        node, numbers = done.node, done.numbers
         if not self.active or node.primitive in primitives.PICK | primitives.REDUCTIONS:
             return
-        begun = self._begun(node, factor, numbers)
+        begun = self._begun(node, done.factor, numbers)
         if begun is not None:
             self.next_step[node.outputs[0]] = begun
             return
         if not any(value in self.next_step for value in node.inputs):
             return
         operands = [self.next_step.get(v, self.other.get(v, numbers[v])) for v in node.inputs]
-        found, _ = evaluate(self.graph, self.traits, node, operands)
-        for value, there in zip(node.outputs, found, strict=True):
-            there = factor * there
-            if use is not None and use.meeting is Meeting.CONTRACTION and use.signal is not None:
-                entering = self.next_step.get(use.signal, numbers[use.signal])
-                fresh = independent_copy(there, value, _NEXT)
-                there = in_step(memory, identity or 0, entering, fresh, transposed)
-            self.next_step[value] = there
+        found = results_elsewhere(self.graph, self.traits, done, operands, self.next_step, _NEXT)
+        self.next_step.update(zip(node.outputs, found, strict=True))
 
     def _begun(
         self, node: Node, factor: float, numbers: Mapping[int, np.ndarray]
@@ -130,7 +103,7 @@ class Neighbours:
         before = step_before(node)
         if before is not None and before in numbers:
             return factor * numbers[before]
-        joins = node.primitive in ("concatenate", "stack") and len(node.inputs) >= _LEAST_STEPS
+        joins = node.primitive in ("concatenate", "stack") and len(node.inputs) >= LEAST_STEPS
         if joins and all(self.traits[value].role is Role.SIGNAL for value in node.inputs):
             shapes = {self.graph.shapes[value] for value in node.inputs}
             parts = [numbers[value] for value in (node.inputs[1], *node.inputs[:-1])]

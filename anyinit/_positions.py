@@ -7,12 +7,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from anyinit import _primitives as primitives
-from anyinit._graph import Graph, Node
+from anyinit._graph import LEAST_STEPS, Graph, Node
 from anyinit._rules.linear import averaging_operand
 from anyinit._traits import Role, Traits
-
-# Fewer items of a signal are no sequence.
-_LEAST_STEPS = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +93,7 @@ def _sequences(graph: Graph, traits: Traits) -> list[int]:
         and traits[node.inputs[0]].role is Role.SIGNAL
         and takes_positions(graph, traits, node)
     )
-    return [value for value, count in items.items() if count >= _LEAST_STEPS]
+    return [value for value, count in items.items() if count >= LEAST_STEPS]
 
 
 def is_read_for_few_steps(graph: Graph, traits: Traits, value: int) -> bool:
@@ -120,7 +117,7 @@ def is_read_for_few_steps(graph: Graph, traits: Traits, value: int) -> bool:
             fresh = [v for v in node.outputs if v not in seen]
             seen.update(fresh)
             pending += fresh
-    return 0 < len(items) < _LEAST_STEPS
+    return 0 < len(items) < LEAST_STEPS
 
 
 # Functions after which a feature has a mean of its own.

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from anyinit._elsewhere import Done
 from anyinit._graph import Graph, Node, collected_steps, step_before
 from anyinit._in_step import Memory, Transposed, in_step, remembered_uses
 from anyinit._neighbours import Neighbours
@@ -208,8 +209,9 @@ class _Pass:
             # What is handed back counts as if the weight were larger.
             size = moment(results[0]) / (use.fan * entering)
             self.record.asked[use.value] = (entering, size)
-        for follow in (self.twins.follow, self.neighbours.follow):
-            follow(node, use, factor, self.numbers, results, self.memory, identity, transposed)
+        done = Done(node, use, factor, self.numbers, results, self.memory, identity, transposed)
+        self.twins.follow(done)
+        self.neighbours.follow(done)
         return results
 
     def _over_steps(self, node: Node) -> float:

@@ -8,12 +8,9 @@ from collections.abc import Mapping, Sequence, Set
 
 from anyinit import _primitives as primitives
 from anyinit._contraction import contracted_axes
-from anyinit._graph import Graph
+from anyinit._graph import LEAST_STEPS, Graph
 from anyinit._traits import Role, Source, Traits
 from anyinit._uses import Meeting, Use
-
-# Fewer uses of a weight in a row are no loop over time.
-_LEAST_STEPS = 3
 
 # What adds a bias to a signal, or a gain to it.
 _WITH_A_VECTOR = primitives.ADDITIONS | {"mul", "div"}
@@ -89,9 +86,9 @@ def _takes_in(
     graph: Graph, traits: Traits, own: Sequence[Use], all_steps: Sequence[Sequence[Use]]
 ) -> bool:
     """Whether each step of a Python loop over time takes in something new."""
-    if len(own) < _LEAST_STEPS:
+    if len(own) < LEAST_STEPS:
         return False
-    first, second, third = own[:_LEAST_STEPS]
+    first, second, third = own[:LEAST_STEPS]
     before = _reached(graph, first.value, third.node)
     if second.signal not in before:
         return False

@@ -10,18 +10,17 @@ followed only where a model pools over positions, or multiplies the signals of a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from anyinit import _primitives as primitives
 from anyinit._contraction import fan_in
+from anyinit._elsewhere import Done, results_elsewhere
 from anyinit._features import mixes_positions
 from anyinit._graph import Graph, Node, step_before
-from anyinit._in_step import Memory, Transposed, in_step
 from anyinit._pooling import correlation, extremes_over, sums_over
 from anyinit._positions import Pool, pairs_signals, takes_positions
-from anyinit._rules import evaluate
 from anyinit._rules.layout import pick_key
 from anyinit._rules.linear import averaging_operand
 from anyinit._signal import (
@@ -126,29 +125,13 @@ class Twins:
             self.other[result] = pair[1]
         return [pair[0]]
 
-    def follow(
-        self,
-        node: Node,
-        use: Use | None,
-        factor: float,
-        numbers: Mapping[int, np.ndarray],
-        results: Sequence[np.ndarray],
-        memory: Memory,
-        identity: int | None,
-        transposed: Transposed | None,
-    ) -> None:
+    def follow(self, done: Done) -> None:
         """Find a node's results at another position.
 
         Arguments:
-            node: the node.
-            use: the use of a weight that it is, if any.
-            factor: what the results have been multiplied by.
-            numbers: samples of its operands.
-            results: samples of its results.
-            memory: products of weights so far.
-            identity: which weight the node multiplies with, if it does.
-            transposed: the same weight along its other axes, if it was met before.
+            done: the node, and what it has made here.
         """
+        node, use, numbers, results = done.node, done.use, done.numbers, done.results
         if not self.active or node.index in self.pools or node.outputs[0] in self.other:
             return
         if self._is_drawn_anew(node, use):
@@ -161,15 +144,10 @@ class Twins:
             operands[place] = independent_copy(operands[place], use.weight, _OTHER)
         elif not any(v in self.other for v in node.inputs):
             return
-        found, _ = evaluate(self.graph, self.traits, node, operands)
-        for value, result in zip(node.outputs, found, strict=True):
-            there = result if factor == 1.0 else factor * result
+        found = results_elsewhere(self.graph, self.traits, done, operands, self.other, _OTHER)
+        for value, there in zip(node.outputs, found, strict=True):
             trait = self.traits[value]
-            if use is not None and use.meeting is Meeting.CONTRACTION and use.signal is not None:
-                entering = self.other.get(use.signal, numbers[use.signal])
-                fresh = independent_copy(there, value, _OTHER)
-                there = in_step(memory, identity or 0, entering, fresh, transposed)
-            elif trait.normalizes is not None and trait.over_positions:
+            if done.signal is None and trait.normalizes is not None and trait.over_positions:
                 # A norm over positions takes off what they have in common.
                 there = independent_copy(there, value, _OTHER)
             share = self._in_common(node, numbers, results[0])
