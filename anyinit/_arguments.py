@@ -3,13 +3,41 @@
 from __future__ import annotations
 
 import fnmatch
+import glob
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from anyinit._plan import Plan
+
+Patterns = str | Sequence[str] | None
+
 MODES = ("analytic", "empirical")
+
+# Where the classes of each framework are defined. Keras first: on PyTorch its layers are both.
+_FRONT_ENDS = {"keras": "keras", "torch": "torch", "flax.linen": "flax", "flax.nnx": "nnx"}
+
+
+def not_a_model(own: str, expected: str, got: Any) -> TypeError:
+    """The error for a model that is none of this front end, with a way out where there is one.
+
+    Arguments:
+        own: the front end that was called, as in ``anyinit.torch``.
+        expected: what it takes, in words.
+        got: what the caller passed.
+    """
+    kind = got if isinstance(got, type) else type(got)
+    name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+    hint = " itself, a class: create an instance first." if isinstance(got, type) else "."
+    modules = [f"{base.__module__}." for base in kind.__mro__]
+    for prefix, front_end in _FRONT_ENDS.items():
+        if any(module.startswith(f"{prefix}.") for module in modules):
+            if front_end != own:
+                hint += f" For such a model use anyinit.{front_end}."
+            break
+    return TypeError(f"Expected {expected}, got {name}{hint}")
 
 
 def check_mode(mode: str) -> None:
@@ -99,8 +127,13 @@ def check_values(leaves: Sequence[Any]) -> None:
             )
 
 
+def exactly(plan: Plan) -> list[str]:
+    """Patterns that match the weights of a plan and nothing else."""
+    return [glob.escape(row.path) for row in plan.weights]
+
+
 def selection(
-    names: Sequence[str], only: str | Sequence[str] | None, skip: str | Sequence[str] | None
+    names: Sequence[str], only: Patterns, skip: str | Sequence[str] | None
 ) -> Callable[[str], bool]:
     """Whether a path is to be scaled, from the caller's patterns.
 
@@ -122,9 +155,7 @@ def selection(
     return chosen
 
 
-def _patterns(
-    option: str, given: str | Sequence[str] | None, names: Sequence[str]
-) -> tuple[str, ...]:
+def _patterns(option: str, given: Patterns, names: Sequence[str]) -> tuple[str, ...]:
     if given is None:
         return ()
     patterns = (given,) if isinstance(given, str) else tuple(given)

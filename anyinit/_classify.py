@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from anyinit import _primitives as primitives
+from anyinit._averaging import averaging_operand
 from anyinit._combination import absorbed_nodes, combination
 from anyinit._contraction import contracted_axes
 from anyinit._exact import exact_value
 from anyinit._features import argument_features, features
 from anyinit._graph import Graph, Node
 from anyinit._rules import evaluate
-from anyinit._rules.linear import averaging_operand
 from anyinit._scaling import scaling
 from anyinit._signal import from_array
 from anyinit._stacks import is_stack
@@ -176,7 +176,7 @@ def _trait(
         sources=sources if role in (Role.WEIGHT, Role.DERIVED) else (),
         power=_power(node, inputs),
         at_most=any(operand.at_most for operand in inputs) or _averaged(traits, graph, node),
-        silent=_silent(traits, node),
+        is_zero=_is_zero(traits, node),
         gain=role is Role.KNOWN and any(operand.gain for operand in inputs),
         one_hot=_one_hot(traits, graph, node, inputs),
         features=features(graph, node, inputs, value),
@@ -199,7 +199,7 @@ def _power(node: Node, inputs: Sequence[Trait]) -> int:
 
 def _averaged(traits: Traits, graph: Graph, node: Node) -> bool:
     """Whether a node averages a signal: its second moment is then known from above only."""
-    averaging = averaging_operand(graph, traits, node)
+    averaging = averaging_operand(traits, node)
     return node.primitive == "average" or averaging is not None
 
 
@@ -243,11 +243,11 @@ def _chosen(graph: Graph, node: Node, inputs: Sequence[Trait]) -> Chosen | None:
     return next((trait.chosen for trait in inputs if trait.chosen is not None), None)
 
 
-def _silent(traits: Traits, node: Node) -> bool:
+def _is_zero(traits: Traits, node: Node) -> bool:
     """Whether a value is zero because a constant parameter is zero."""
 
     def zero(value: int) -> bool:
-        return traits[value].silent or traits.constant(value) == 0
+        return traits[value].is_zero or traits.constant(value) == 0
 
     if node.primitive in primitives.CONTRACTIONS | {"mul"}:
         return any(zero(value) for value in node.inputs)

@@ -51,7 +51,7 @@ def corrected_plan(
             rows.append(_row(row, factor_of.get(name, {}), found, share))
     order = {row.path: place for place, row in enumerate(plan.weights)}
     rows.sort(key=lambda row: order[row.path])
-    findings = [*plan.findings, *_silent(analysis, places, seen)]
+    findings = [*plan.findings, *_nothing_measured(analysis, places, seen)]
     if unsettled is not None:
         detail = f"relative change {unsettled:.2g} in the last pass"
         findings.append(Finding(Kind.UNSETTLED, "model", "", detail))
@@ -154,7 +154,7 @@ def _row(
     )
 
 
-def _silent(analysis: Analysis, places: Places, seen: Seen) -> list[Finding]:
+def _nothing_measured(analysis: Analysis, places: Places, seen: Seen) -> list[Finding]:
     """Weights that deliver nothing on this batch."""
     return [
         Finding(

@@ -8,8 +8,8 @@ import math
 from collections.abc import Mapping, Sequence, Set
 
 from anyinit import _primitives as primitives
+from anyinit._averaging import averages
 from anyinit._graph import Node
-from anyinit._rules.linear import averages
 from anyinit._sums import Residual, Sums, is_sum
 from anyinit._traits import Role, Trait
 
@@ -183,6 +183,6 @@ def _contracted(
     other = moving[0]
     if traits[other].role in (Role.WEIGHT, Role.DERIVED):
         return Acts.WEIGHT, None
-    if traits[other].one_hot and not averages(sums.graph, traits, node, node.inputs.index(other)):
+    if traits[other].one_hot and not averages(traits, node, node.inputs.index(other)):
         return None
     return Acts.PRODUCT, None

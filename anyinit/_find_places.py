@@ -123,7 +123,7 @@ class _Finder:
         for output in model.outputs:
             way = linear_way(model.graph, model.traits, start, output)
             if way is not None:
-                terms = {t.value for t in structure.sums.terms(output) if not t.silent}
+                terms = {t.value for t in structure.sums.terms(output) if not t.is_zero}
                 return MeasuringPoint(way, output, 1.0 / max(len(terms), 1))
         return None
 

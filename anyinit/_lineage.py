@@ -56,7 +56,7 @@ def _multiple(
     role = traits[value].role
     if role not in (Role.WEIGHT, Role.SIGNAL):
         return Multiple(value)
-    moving = [v for v in node.inputs if traits[v].role is role and not traits[v].silent]
+    moving = [v for v in node.inputs if traits[v].role is role and not traits[v].is_zero]
     if node.primitive in primitives.ADDITIONS and len(moving) == 2:
         left, right = (found[v] for v in node.inputs)
         if (left.origin, left.view) != (right.origin, right.view):
@@ -102,7 +102,7 @@ def passes(traits: Traits, node: Node, value: int) -> bool:
     if name == "select_n":
         return still and value in node.inputs[1:]
     if name in primitives.ADDITIONS:
-        return all(traits[v].role is not Role.SIGNAL or traits[v].silent for v in others)
+        return all(traits[v].role is not Role.SIGNAL or traits[v].is_zero for v in others)
     return name == "mul" and still and node.inputs.count(value) == 1
 
 

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import inspect
-import math
 import numbers
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import optax
 
 from anyinit._leaf_names import named_leaves
 from anyinit._match import mismatch
-from anyinit._plan import Plan, WeightPlan
+from anyinit._plan import Plan
+from anyinit._rates import REST, rate_labels
 from anyinit._variables import plan_of
-
-REST = "rest"
-
-# Rates that differ by less are the same: dropout leaves as much in a constant factor.
-SAME_RATE = 1e-3
 
 
 def optax_labels(params: Any, *, plan: Plan | None = None) -> Any:
     """Label every parameter by its learning-rate multiplier, for a partition of one's own.
 
-    >>> from anyinit._plan import LeftAlone, Reason
+    >>> from anyinit import LeftAlone, Plan, Reason, WeightPlan
     >>> row = WeightPlan(
     ...     path="wte", shape=(50, 16), dtype="float32", roles=("lookup", "readout"),
     ...     site="output", where="", fan=16, moment_in=1.0, c=0.25, target=1.0, at_most=False,
@@ -48,7 +43,7 @@ def optax_labels(params: Any, *, plan: Plan | None = None) -> Any:
         ValueError: ``params`` carries no plan, or has parameters that the plan does not know.
     """
     plan = plan_of(params, plan, "optax_labels")
-    return _labelled(params, plan, _labels(plan)[0])
+    return _labelled(params, plan, rate_labels(plan)[0])
 
 
 def optax_partition(
@@ -62,6 +57,7 @@ def optax_partition(
     """Make an optimizer that gives each weight its own multiple m of the learning rate.
 
     >>> import jax.numpy as jnp
+    >>> from anyinit import Plan, WeightPlan
     >>> row = WeightPlan(
     ...     path="wte", shape=(50, 16), dtype="float32", roles=("lookup", "readout"),
     ...     site="output", where="", fan=16, moment_in=1.0, c=0.25, target=1.0, at_most=False,
@@ -99,42 +95,13 @@ def optax_partition(
     """
     plan = plan_of(params, plan, "optax_partition")
     _check_call(optimizer, learning_rate, hyperparameters)
-    labels, multipliers = _labels(plan)
+    labels, multipliers = rate_labels(plan)
     _labelled(params, plan, labels)  # another model's parameters are refused here already
     optimizers: dict[Hashable, optax.GradientTransformation] = {
         label: optimizer(learning_rate=_times(m, learning_rate), **hyperparameters)
         for label, m in multipliers.items()
     }
     return optax.partition(optimizers, lambda tree: _labelled(tree, plan, labels))
-
-
-def _labels(plan: Plan) -> tuple[dict[str, str], dict[str, float]]:
-    """The label of each weight whose m is not 1, and the m of each label."""
-    weights = [row for row in plan.weights if not math.isclose(row.m, 1.0, rel_tol=SAME_RATE)]
-    tables = [row for row in weights if row.is_tied]
-    others = [row for row in weights if not row.is_tied]
-    labels: dict[str, str] = {}
-    multipliers = {REST: 1.0}
-    for stem, rows in (("table", tables), ("scaled", others)):
-        for number, group in enumerate(_grouped(rows), start=1):
-            label = stem if number == 1 else f"{stem}:{number}"
-            multipliers[label] = group[0].m
-            labels |= {name: label for row in group for name in (row.path, *row.aliases)}
-    return labels, multipliers
-
-
-def _grouped(rows: Iterable[WeightPlan]) -> list[list[WeightPlan]]:
-    """Weights of the same m together, the group of the largest leaf first."""
-    groups: list[list[WeightPlan]] = []
-    # By path among equals: the labels must not depend on the order of the plan's rows.
-    for row in sorted(rows, key=lambda row: (-math.prod(row.shape), row.path)):
-        for group in groups:
-            if math.isclose(row.m, group[0].m, rel_tol=SAME_RATE):
-                group.append(row)
-                break
-        else:
-            groups.append([row])
-    return groups
 
 
 def _labelled(tree: Any, plan: Plan, labels: Mapping[str, str]) -> Any:

@@ -180,6 +180,38 @@ class Plan:
 
         return rescale(self, params)
 
+    def explain(self, name: str) -> str:
+        """Say what decided the scale of one weight, or why a parameter was left alone.
+
+        >>> row = WeightPlan(
+        ...     path="kernel", shape=(64, 32), dtype="float32", roles=("kernel",),
+        ...     site="nonlinearity", where="model.py:7", fan=64, moment_in=0.5, c=1.0, target=1.0,
+        ...     at_most=False, std_before=None, sigma=0.1767767, m=1.0,
+        ... )
+        >>> print(Plan(weights=(row,)).explain("kernel"))
+        kernel  64×32  kernel
+          site      nonlinearity  model.py:7
+          target    1         second moment wanted there
+          fan       64        elements that an entry of its product sums over
+          E[x²] in  0.5       second moment of what enters
+          c         1         constant factors on the way
+          m         1         1/c, its multiple of the learning rate
+          std       0.177     √(target / (fan · E[x²])) / c
+
+        Arguments:
+            name: the parameter's path as the framework has it, or an alias of it.
+
+        Returns:
+            Text to print: the numbers behind the planned standard deviation with what each of them
+            is, and the findings about the weight.
+
+        Raises:
+            KeyError: the plan knows no such parameter; the message names those that look like it.
+        """
+        from anyinit._explain import explanation
+
+        return explanation(self, name)
+
     def to_dict(self) -> dict[str, Any]:
         """The plan as dictionaries, lists, strings and numbers, complete.
 

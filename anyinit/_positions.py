@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from anyinit import _primitives as primitives
+from anyinit._averaging import averaging_operand
 from anyinit._graph import LEAST_STEPS, Graph, Node
-from anyinit._rules.linear import averaging_operand
 from anyinit._traits import Role, Traits
 
 
@@ -153,7 +153,7 @@ def pairs_signals(graph: Graph, traits: Traits, node: Node) -> bool:
     return (
         node.primitive == "dot_general"
         and all(traits[value].role is Role.SIGNAL for value in node.inputs)
-        and averaging_operand(graph, traits, node) is None
+        and averaging_operand(traits, node) is None
     )
 
 

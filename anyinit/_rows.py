@@ -9,13 +9,13 @@ import numpy as np
 
 from anyinit._events import Acts
 from anyinit._findings import Reason
-from anyinit._partition import SAME_RATE
 from anyinit._plan import WeightPlan
+from anyinit._rates import is_same_rate
 from anyinit._signal import mean_and_variance
 from anyinit._sites import Site, Sites
 from anyinit._solve import Solution
 from anyinit._stacks import layer_axes
-from anyinit._targets import is_table, reported_target, role_names
+from anyinit._targets import is_table, is_tied, reported_target, role_names
 from anyinit._trace import Model, Parameter
 from anyinit._traits import Role, Source
 
@@ -38,7 +38,7 @@ def weight_rows(model: Model, sites: Sites, solution: Solution) -> list[WeightPl
         factor = math.exp(sum(map(math.log, factors)) / len(factors))
         before_constants, size = entering_sizes(first, entering)
         factor *= size
-        factor = 1.0 if math.isclose(factor, 1.0, rel_tol=SAME_RATE) else factor
+        factor = 1.0 if is_same_rate(factor, 1.0) else factor
         scales = tuple(solution.sigma[source] for source in sources)
         stacked = sources[0][1] is not None
         lookups = [s for s in sites.sites if s.use.sources == (sources[0],) and is_table(s)]
@@ -46,6 +46,9 @@ def weight_rows(model: Model, sites: Sites, solution: Solution) -> list[WeightPl
         if lookups:
             weight = solution.sigma[sources[0]] ** 2
             arrival = weight * lookups[0].path_gain * lookups[0].before ** 2
+        wanted = reported_target(first, solution.shares)
+        if is_table(first) and arrival is not None and _is_added_to_a_tied_table(sites, first):
+            wanted = arrival  # it arrives as large as the tied table that it is added to
         signal = first.use.signal
         before = None if parameter.samples is None else math.sqrt(_variance(parameter.samples))
         weights.append(
@@ -59,7 +62,7 @@ def weight_rows(model: Model, sites: Sites, solution: Solution) -> list[WeightPl
                 fan=round(first.use.fan),
                 moment_in=before_constants,
                 c=factor,
-                target=reported_target(first, solution.shares),
+                target=wanted,
                 at_most=signal is not None and model.traits[signal].at_most,
                 std_before=before,
                 sigma=scales if stacked else scales[0],
@@ -70,6 +73,10 @@ def weight_rows(model: Model, sites: Sites, solution: Solution) -> list[WeightPl
             )
         )
     return weights
+
+
+def _is_added_to_a_tied_table(sites: Sites, site: Site) -> bool:
+    return any(is_tied(sites, source) for peer in site.peers for source in peer.sources)
 
 
 def entering_sizes(site: Site, entering: float) -> tuple[float, float]:

@@ -202,12 +202,12 @@ def _sharing(structure: Structure, use: Use, landing: Landing) -> tuple[int, tup
     event = landing.events[0]
     if landing.acts is Acts.RESIDUAL and event.residual is not None:
         residual = structure.residuals[event.residual]
-        branches = {t.value if t.use is None else t.use for t in residual.branches if not t.silent}
+        branches = {t.value if t.use is None else t.use for t in residual.branches if not t.is_zero}
         return max(len(branches), 1), (), residual.count
     sums = structure.sums
     # What is added after the value has forked (value + advantage − mean(advantage)) counts too.
     terms = {*sums.terms(landing.value), *sums.terms(event.value)}
-    uses = {t.use: sums.uses.by_value[t.use] for t in terms if t.use is not None and not t.silent}
+    uses = {t.use: sums.uses.by_value[t.use] for t in terms if t.use is not None and not t.is_zero}
     is_lookup = use.meeting is not Meeting.CONTRACTION
     alike = [u for u in uses.values() if (u.meeting is not Meeting.CONTRACTION) == is_lookup]
     peers = tuple(other for other in alike if other.value != use.value) if is_lookup else ()

@@ -26,13 +26,13 @@ class Term:
         value: the value at which the term ends (a product, a weight, a fork, ...).
         use: the value of the weight's use behind the term, if it is one.
         chain: values between the sum and the term, the term's own included.
-        silent: whether the term is zero at initialization.
+        is_zero: whether the term is zero at initialization.
     """
 
     value: int
     use: int | None
     chain: frozenset[int]
-    silent: bool
+    is_zero: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,16 +92,16 @@ class Sums:
                 continue
             use = self.uses.by_value.get(value)
             if use is not None or trait.role is Role.WEIGHT:
-                found.append(Term(value, value if use else None, chain, trait.silent))
+                found.append(Term(value, value if use else None, chain, trait.is_zero))
                 continue
             inside = self._inside(value)
             if not inside:
-                found.append(Term(value, None, chain, trait.silent))
+                found.append(Term(value, None, chain, trait.is_zero))
                 continue
             forks = value != root and self._forks(value)
             moving = [v for v in inside if self.traits[v].moves]
             if forks and not self._is_plain(value):
-                found.append(Term(value, None, chain, trait.silent))
+                found.append(Term(value, None, chain, trait.is_zero))
                 continue
             pending += [(v, chain | {v}) for v in moving]
         return found
@@ -200,7 +200,7 @@ def find_residuals(sums: Sums) -> Mapping[int, Residual]:
         if root in found:
             continue
         stream = sums.stream_of(root)
-        if stream is not None and any(not branch.silent for branch in stream[2]):
+        if stream is not None and any(not branch.is_zero for branch in stream[2]):
             found[root] = stream
     before: dict[int, int | None] = {}
     depth: dict[int, int] = {}

@@ -70,7 +70,7 @@ class Trait:
         chosen: for indices of the largest (smallest) elements of a value, how they were chosen.
         one_hot: whether these are one-hot rows.
         at_most: whether the second moment is known from above only.
-        silent: whether this is zero at initialization whatever is drawn.
+        is_zero: whether this is zero at initialization whatever is drawn.
         gain: whether it is known and comes from a parameter that is not a scalar.
         features: for each axis, whether it is a feature axis.
         over_positions: whether the reductions ran over no feature axis.
@@ -94,7 +94,7 @@ class Trait:
     chosen: Chosen | None = None
     one_hot: bool = False
     at_most: bool = False
-    silent: bool = False
+    is_zero: bool = False
     gain: bool = False
     features: tuple[bool, ...] = ()
     over_positions: bool = False

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from anyinit import _primitives as primitives
+from anyinit._averaging import averaging_operand
 from anyinit._contraction import fan_in
 from anyinit._elsewhere import Done, results_elsewhere
 from anyinit._features import mixes_positions
@@ -22,7 +23,6 @@ from anyinit._graph import Graph, Node, step_before
 from anyinit._pooling import correlation, extremes_over, sums_over
 from anyinit._positions import Pool, pairs_signals, takes_positions
 from anyinit._rules.layout import pick_key
-from anyinit._rules.linear import averaging_operand
 from anyinit._signal import (
     NOISE,
     independent_copy,
@@ -165,7 +165,7 @@ class Twins:
         loop are as alike as its successive steps make them: with correlation r from step to step,
         the mean of r^k over all pairs.
         """
-        place = averaging_operand(self.graph, self.traits, node)
+        place = averaging_operand(self.traits, node)
         if place is not None:
             weights = spread(numbers[node.inputs[place]])
             elsewhere = spread(self.other.get(node.inputs[place], weights))

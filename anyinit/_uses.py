@@ -6,10 +6,10 @@ import dataclasses
 import enum
 
 from anyinit import _primitives as primitives
+from anyinit._averaging import averages
 from anyinit._contraction import fan_in
 from anyinit._findings import Reason
 from anyinit._graph import Graph, Node
-from anyinit._rules.linear import averages
 from anyinit._traits import Role, Source, Traits
 
 
@@ -119,7 +119,7 @@ def _use(graph: Graph, traits: Traits, node: Node, weight: int) -> Use | Reason:
     if name in primitives.CONTRACTIONS and others:
         signal = others[0]
         position = node.inputs.index(signal)
-        if traits[signal].one_hot or averages(graph, traits, node, position):
+        if traits[signal].one_hot or averages(traits, node, position):
             return Use(node.index, Meeting.LOOKUP, weight, None, value, sources, 1.0)
         fan = fan_in(graph, node)
         return Use(node.index, Meeting.CONTRACTION, weight, signal, value, sources, fan)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
-from unittest import mock
 
 import flax.linen as nn
 import jax
@@ -15,61 +13,14 @@ import numpy as np
 from measure import keys
 
 import anyinit
-import anyinit._analysis as analysis
-import anyinit._sites as finding
-import anyinit.flax as flax_entry
+from anyinit._analysis import Analysis
+from anyinit._linen import trace_linen
 from anyinit._pass import BatchPass
 from anyinit._places import Places
 from anyinit._walk import Acts
 
 # The flat graph is compiled for each model and run three times: fast to compile counts.
 _COMPILER = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-
-
-@dataclasses.dataclass
-class Seen:
-    """What an analysis has worked with on its way to a plan."""
-
-    model: Any = None
-    solution: Any = None
-    sites: Any = None
-    residuals: Any = None
-
-
-@contextmanager
-def watched() -> Iterator[Seen]:
-    """Watch the analyses made inside, and keep what the last one worked with."""
-    seen = Seen()
-
-    def watch(module: Any, name: str, keep: Any) -> Any:
-        original = getattr(module, name)
-
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            result = original(*args, **kwargs)
-            keep(args, result)
-            return result
-
-        return mock.patch.object(module, name, wrapper)
-
-    def keep(field: str, position: int | None = None) -> Any:
-        return lambda args, result: setattr(
-            seen, field, result if position is None else args[position]
-        )
-
-    with (
-        watch(flax_entry, "trace", keep("model")),
-        watch(analysis, "find_sites", keep("sites")),
-        watch(analysis, "solve", keep("solution")),
-        watch(finding, "find_residuals", keep("residuals")),
-    ):
-        yield seen
-
-
-def planned(model: nn.Module, *args: Any, **kwargs: Any) -> tuple[anyinit.Plan, Seen]:
-    """A model's plan, and what the analysis has worked with."""
-    with watched() as seen:
-        plan = flax_entry.plan(model, *args, **kwargs)
-    return plan, seen
 
 
 def arguments(variables: Any, seed: int, *args: Any, **kwargs: Any) -> list[Any]:
@@ -80,13 +31,13 @@ def arguments(variables: Any, seed: int, *args: Any, **kwargs: Any) -> list[Any]
     return [*leaves, *streams, *inputs]
 
 
-def run_flat(seen: Seen, given: Sequence[Any]) -> dict[int, Any]:
+def run_flat(analysis: Analysis, given: Sequence[Any]) -> dict[int, Any]:
     """Every value of the graph, computed node by node."""
-    graph = seen.model.graph
+    graph = analysis.model.graph
     values: dict[int, Any] = {v: jnp.asarray(a) for v, a in graph.literals.items()}
     values.update(graph.keys)
     values.update(zip(graph.inputs, given, strict=True))
-    walk = BatchPass(graph, seen.model.traits, Places(), values, {})
+    walk = BatchPass(graph, analysis.model.traits, Places(), values, {})
     walk.run()
     return walk.values
 
@@ -133,16 +84,16 @@ def measured(
     how far the flat graph's output is from the model's own, `variables` are those of the first
     seed.
     """
-    plan, seen = planned(model, *make_args(0), **kwargs)
-    graph, record = seen.model.graph, seen.solution.record
+    analysis = trace_linen(model, make_args(0), kwargs).analysis
+    plan, graph, record = analysis.plan, analysis.model.graph, analysis.solution.record
     sites = [
         site
-        for site in dict.fromkeys(seen.sites.sites)
+        for site in dict.fromkeys(analysis.sites.sites)
         if site.value in record.moments and graph.nodes[site.use.node].last_step
     ]
     chains: dict[int, list[Any]] = {}
     shared = {site.value for site in sites if site.acts is Acts.RESIDUAL}
-    for root, residual in sorted(seen.residuals.items()):
+    for root, residual in sorted(analysis.sites.structure.residuals.items()):
         if not any(shared & {branch.value, *branch.chain} for branch in residual.branches):
             continue
         chains.setdefault(residual.chain, []).append((root, residual))
@@ -157,7 +108,7 @@ def measured(
 
     @jax.jit
     def moments_of(given: Sequence[Any]) -> tuple[list[jax.Array], list[jax.Array]]:
-        values = run_flat(seen, given)
+        values = run_flat(analysis, given)
         squares = [jnp.mean(jnp.square(values[v].astype(jnp.float32))) for v in read]
         return squares, [values[v] for v in outputs]
 
@@ -184,7 +135,7 @@ def measured(
     return Measured(
         plan,
         tuple(float(moment[v]) for v in outputs),
-        tuple(_deviation(seen, site, moment[site.value]) for site in sites),
+        tuple(_deviation(analysis, site, moment[site.value]) for site in sites),
         tuple((float(moment[s]), float(max(moment[r] for r in roots))) for s, roots in ends),
         max((found[0][1].count for found in chains.values()), default=0),
         difference,
@@ -227,16 +178,16 @@ def _difference(own: Any, results: Sequence[Any]) -> float:
     return max(differences)
 
 
-def _deviation(seen: Seen, site: Any, measured_moment: float) -> Deviation:
-    traits = seen.model.traits
-    names = [seen.model.parameters[leaf].name for leaf, _ in site.use.sources]
+def _deviation(analysis: Analysis, site: Any, measured_moment: float) -> Deviation:
+    traits = analysis.model.traits
+    names = [analysis.model.parameters[leaf].name for leaf, _ in site.use.sources]
     items = [item for _, item in site.use.sources if item is not None]
     path = " × ".join(names) + (f"[{items[0]}]" if items else "")
     read = [site.value, *([] if site.use.signal is None else [site.use.signal])]
     return Deviation(
         path,
         site.acts.value,
-        float(seen.solution.record.moments[site.value]),
+        float(analysis.solution.record.moments[site.value]),
         float(measured_moment),
         any(traits[value].at_most for value in read),
         site.where,

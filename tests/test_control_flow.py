@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flat_run import measured, planned
+from flat_run import measured
 from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import pallas
 from jax.extend.core import Primitive
@@ -18,6 +18,7 @@ from measure import normal, rows
 from models import Net
 
 import anyinit
+from anyinit._linen import trace_linen
 
 D, OUT = 128, 256
 
@@ -126,15 +127,15 @@ def test_flat_graph_computes_what_the_model_does(name: str) -> None:
 
 
 def test_counter_decides_how_often_a_while_runs() -> None:
-    _, seen = planned(Net(counted_while), *vectors(0))
-    products = [n for n in seen.model.graph.nodes if n.primitive == "dot_general"]
+    model = trace_linen(Net(counted_while), vectors(0), {}).analysis.model
+    products = [n for n in model.graph.nodes if n.primitive == "dot_general"]
     assert len(products) == 3 + 1
 
 
 def test_known_index_takes_one_branch() -> None:
-    plan, seen = planned(Net(switch_of_known_index), *vectors(0))
-    assert not any(node.primitive == "mix" for node in seen.model.graph.nodes)
-    assert "kernel" in rows(plan)
+    analysis = trace_linen(Net(switch_of_known_index), vectors(0), {}).analysis
+    assert not any(node.primitive == "mix" for node in analysis.model.graph.nodes)
+    assert "kernel" in rows(analysis.plan)
 
 
 @pytest.mark.parametrize("body", [backward_fori, reversed_scan], ids=lambda f: f.__name__)

@@ -92,7 +92,7 @@ def test_an_input_without_elements(model: Any) -> None:
 
 @pytest.mark.parametrize(
     ("thing", "text"),
-    [(keras.Model, "Model itself, a class"), (3, "got builtins.int"), (None, "NoneType")],
+    [(keras.Model, "Model itself, a class"), (3, "got int"), (None, "NoneType")],
 )
 def test_what_is_no_model(thing: Any, text: str) -> None:
     with pytest.raises(TypeError, match=rf"Expected an instance of keras\.Model.*{text}"):

@@ -333,7 +333,11 @@ def test_init_inside_jit_says_what_to_do() -> None:
 
 @pytest.mark.parametrize(
     ("model", "text"),
-    [(nn.Dense(4), "got Dense"), (nnx.Linear, "Linear itself, a class"), (3, "got int")],
+    [
+        (nn.Dense(4), r"got flax\.linen\.linear\.Dense\. For such a model use anyinit\.flax\."),
+        (nnx.Linear, "Linear itself, a class"),
+        (3, "got int"),
+    ],
     ids=["linen", "class", "number"],
 )
 def test_no_module(model: Any, text: str) -> None:

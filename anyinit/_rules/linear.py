@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from anyinit import _primitives as primitives
-from anyinit._contraction import contracted_axes, fan_in, pairs_all
+from anyinit._averaging import averages
+from anyinit._contraction import fan_in, pairs_all
 from anyinit._graph import Graph, Node
 from anyinit._rules.reduce import chosen_of_terms, sum_of_terms
 from anyinit._signal import (
@@ -32,7 +32,7 @@ def _contract(
     for position, (own, other) in enumerate(((traits_left, right), (traits_right, left))):
         if own.one_hot:
             return [reshuffle(other, *node.outputs)]
-        if averages(graph, traits, node, position):
+        if averages(traits, node, position):
             if not traits.independent_tokens:
                 return [reshuffle(other, *node.outputs)]
             return [_shrunk(numbers[position], other, fan_in(graph, node), node)]
@@ -69,23 +69,6 @@ def _average(
     if not traits.independent_tokens:
         return [reshuffle(share, *node.outputs)]
     return [_shrunk(weights, share, node.params["count"], node)]
-
-
-def averages(graph: Graph, traits: Traits, node: Node, position: int) -> bool:
-    """Whether an operand holds the weights of a convex combination over a contracted axis."""
-    axes = traits[node.inputs[position]].convex
-    if axes is None:
-        return False
-    contracted = contracted_axes(node, position)
-    return contracted is None or not axes or any(axis in contracted for axis in axes)
-
-
-def averaging_operand(graph: Graph, traits: Traits, node: Node) -> int | None:
-    """Which operand of a contraction holds the weights of an average; ``None`` where none does."""
-    if node.primitive not in primitives.CONTRACTIONS:
-        return None
-    places = range(min(len(node.inputs), 2))
-    return next((place for place in places if averages(graph, traits, node, place)), None)
 
 
 def _gather(

@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 
+from anyinit._arguments import not_a_model
 from anyinit._plan import Plan
 
 BACKENDS = ("jax", "torch", "tensorflow")
@@ -19,12 +20,8 @@ def check_model(model: Any) -> None:
         model: what the caller passed as the model.
     """
     if not isinstance(model, keras.Layer):
-        kind = model if isinstance(model, type) else type(model)
-        raise TypeError(
-            f"Expected an instance of keras.Model or keras.Layer (Keras 3), got "
-            f"{kind.__module__}.{kind.__name__}"
-            + (" itself, a class: create an instance first." if isinstance(model, type) else ".")
-        )
+        expected = "an instance of keras.Model or keras.Layer (Keras 3)"
+        raise not_a_model("keras", expected, model)
     backend = keras.backend.backend()
     if backend not in BACKENDS:
         raise ValueError(

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import glob
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import keras
 
-from anyinit._arguments import check_batch, check_inputs, check_mode, check_moment, selection
+from anyinit._arguments import (
+    check_batch,
+    check_inputs,
+    check_mode,
+    check_moment,
+    exactly,
+    selection,
+)
 from anyinit._check import Check
 from anyinit._empirical import measured_plan
 from anyinit._findings import Reason
@@ -158,7 +164,7 @@ def measure(
         check_model(model)
         if model.built:
             check_plan(model, plan, named_variables(model))
-        only = [glob.escape(row.path) for row in plan.weights]
+        only = exactly(plan)
     return _prepared(model, x, kwargs, only, None, input_moment, True).measured(plan)
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
 
-from anyinit._partition import SAME_RATE
 from anyinit._plan import Plan
+from anyinit._rates import grouped_by_rate, is_same_rate, rows_with_own_rate
 from anyinit_keras._checks import check_model, check_plan
 from anyinit_keras._names import named_variables
 from anyinit_keras._rates import check_rate, times
@@ -73,15 +72,8 @@ def optimizer(
         )
     named = named_variables(model)
     check_plan(model, plan, named)
-    multipliers = {
-        row.path: row.m
-        for row in sorted(plan.weights, key=lambda row: (-math.prod(row.shape), row.path))
-        if not math.isclose(row.m, 1.0, rel_tol=SAME_RATE)
-    }
-    groups: dict[float, list[str]] = {}
-    for path, m in multipliers.items():
-        same = next((known for known in groups if math.isclose(known, m, rel_tol=SAME_RATE)), m)
-        groups.setdefault(same, []).append(path)
+    own = rows_with_own_rate(plan)
+    groups = grouped_by_rate(own)
     if groups and hyperparameters.get("global_clipnorm") is not None:
         raise ValueError(
             "global_clipnorm cannot be split over several learning rates: got "
@@ -95,10 +87,10 @@ def optimizer(
     rest = optimizer_class(learning_rate=times(1.0, learning_rate), **hyperparameters)
     # One key a group: an optimizer under two keys would be two optimizers once it is loaded.
     keys = {
-        "|".join(_pattern(named[name].path, model.name) for name in names): m
-        for m, names in groups.items()
+        "|".join(_pattern(named[row.path].path, model.name) for row in group): group[0].m
+        for group in groups
     }
-    _check_paths(keys, multipliers, named)
+    _check_paths(keys, {row.path: row.m for row in own}, named)
     keyed = {key: make(m) for key, m in keys.items()}
     return keras.optimizers.MultiOptimizer(keras.optimizers.OptimizerMap(rest, keyed))
 
@@ -125,7 +117,7 @@ def _check_paths(
         taken = {name: v.path for name, v in named.items() if re.fullmatch(key, v.path)}
         taken = {name: path for name, path in taken.items() if named[name].trainable}
         rates = {name: multipliers.get(name, 1.0) for name in taken}
-        other = [name for name in rates if not math.isclose(rates[name], m, rel_tol=SAME_RATE)]
+        other = [name for name in rates if not is_same_rate(rates[name], m)]
         if other:
             raise ValueError(
                 f"Two variables have the path {taken[other[0]]}, but need different learning "

@@ -37,13 +37,7 @@ def check_call(model: Any, mode: str, input_moment: Any) -> None:
             f"{type(model).__name__}. Initialize the module first, then script it."
         )
     if not isinstance(model, torch.nn.Module):
-        kind = model if isinstance(model, type) else type(model)
-        roots = {base.__module__.partition(".")[0] for base in kind.__mro__}
-        hint = " itself, a class: create an instance first." if isinstance(model, type) else "."
-        hint += "".join(
-            f" For such a model use anyinit.{root}." for root in ("flax", "keras") if root in roots
-        )
-        raise TypeError(f"Expected an instance of torch.nn.Module, got {kind.__name__}{hint}")
+        raise _arguments.not_a_model("torch", "an instance of torch.nn.Module", model)
     lazy = [
         name
         for name, tensor in model.named_parameters()

@@ -7,12 +7,10 @@ from typing import Any
 
 import torch
 
-from anyinit._partition import SAME_RATE
 from anyinit._plan import Plan
+from anyinit._rates import REST, rate_labels
 from anyinit_torch._identity import replaced
 from anyinit_torch._storages import Leaf, find_leaves
-
-REST = "rest"
 
 
 def param_groups(
@@ -58,7 +56,7 @@ def param_groups(
         raise ValueError(f"lr={lr!r} is no learning rate: expected a number that is not negative.")
     leaves = find_leaves(model)
     _check(model, plan, leaves)
-    labels, multipliers = _labels(plan)
+    labels, multipliers = rate_labels(plan)
     groups: dict[str, list[torch.nn.Parameter]] = {REST: []}
     label_of = {
         id(tensor): next((labels[name] for name in leaf.names if name in labels), REST)
@@ -78,27 +76,6 @@ def param_groups(
         for label in multipliers
         if groups.get(label)
     ]
-
-
-def _labels(plan: Plan) -> tuple[dict[str, str], dict[str, float]]:
-    """The label of each weight whose m is not 1, and the m of each label."""
-    labels: dict[str, str] = {}
-    multipliers = {REST: 1.0}
-    rows = [row for row in plan.weights if not math.isclose(row.m, 1.0, rel_tol=SAME_RATE)]
-    for stem, tied in (("table", True), ("scaled", False)):
-        found: list[float] = []
-        # By path among equals: the labels must not depend on the order of the plan's rows.
-        for row in sorted(rows, key=lambda row: (-math.prod(row.shape), row.path)):
-            if row.is_tied is not tied:
-                continue
-            known = [m for m in found if math.isclose(m, row.m, rel_tol=SAME_RATE)]
-            if not known:
-                found.append(row.m)
-            number = found.index(known[0] if known else row.m) + 1
-            label = stem if number == 1 else f"{stem}:{number}"
-            multipliers.setdefault(label, row.m)
-            labels |= dict.fromkeys((row.path, *row.aliases), label)
-    return labels, multipliers
 
 
 def _check(model: torch.nn.Module, plan: Plan, leaves: list[Leaf]) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
-from anyinit._arguments import check_batch
+from anyinit._arguments import check_batch, exactly
 from anyinit._check import Check
 from anyinit._empirical import measured_plan
 from anyinit._measure import measured_check
@@ -165,7 +164,7 @@ def measure(
     only = None
     if plan is not None:
         check_plan(model, plan)
-        only = [glob.escape(row.path) for row in plan.weights]
+        only = exactly(plan)
     planning = _planning(model, args, kwargs, "empirical", only, None, input_moment)
     compared = planning.analysis.plan if plan is None else plan
     with on_cpu():
