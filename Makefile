@@ -24,7 +24,7 @@ test-keras-tensorflow: .venv-tensorflow/installed
 	KERAS_BACKEND=tensorflow .venv-tensorflow/bin/pytest $(PYTEST_ARGS) tests/test_keras_*.py \
 		shims/anyinit_keras shims/anyinit_tensorflow
 
-# On every supported Python that is there; VERSIONS="3.12" for some.
+# On every supported Python that is there, and on the oldest PyTorch; VERSIONS="3.12" for some.
 test-versions:
 	PYTEST_ARGS="$(PYTEST_ARGS)" .ci/test-versions $(VERSIONS)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -9,7 +10,6 @@ import jax
 import jax.numpy as jnp
 
 from anyinit._arguments import (
-    Patterns,
     check_batch,
     check_concrete,
     check_mode,
@@ -32,8 +32,8 @@ def init(
     rng: Any,
     *args: Any,
     mode: str = "analytic",
-    only: Patterns = None,
-    skip: Patterns = None,
+    only: str | Sequence[str] | None = None,
+    skip: str | Sequence[str] | None = None,
     input_moment: float = 1.0,
     **kwargs: Any,
 ) -> Variables:
@@ -110,8 +110,8 @@ def plan(
     model: nn.Module,
     *args: Any,
     rngs: Any = None,
-    only: Patterns = None,
-    skip: Patterns = None,
+    only: str | Sequence[str] | None = None,
+    skip: str | Sequence[str] | None = None,
     input_moment: float = 1.0,
     **kwargs: Any,
 ) -> Plan:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from flax import nnx
 
-from anyinit._arguments import Patterns, check_batch, check_mode, exactly
+from anyinit._arguments import check_batch, check_mode, exactly
 from anyinit._check import Check
 from anyinit._empirical import measured_plan
 from anyinit._leaf_names import named_leaves
 from anyinit._match import check_parameters
 from anyinit._measure import measured_check
-from anyinit._nnx import Make, Method, no_module, trace_nnx
+from anyinit._nnx import no_module, trace_nnx
 from anyinit._plan import Plan
 
 
@@ -20,9 +21,9 @@ def init(
     model: nnx.Module,
     *args: Any,
     mode: str = "analytic",
-    method: Method = "__call__",
-    only: Patterns = None,
-    skip: Patterns = None,
+    method: str | Callable[..., Any] = "__call__",
+    only: str | Sequence[str] | None = None,
+    skip: str | Sequence[str] | None = None,
     input_moment: float = 1.0,
     **kwargs: Any,
 ) -> Plan:
@@ -78,11 +79,11 @@ def init(
 
 
 def plan(
-    model: nnx.Module | Make,
+    model: nnx.Module | Callable[[nnx.Rngs], nnx.Module],
     *args: Any,
-    method: Method = "__call__",
-    only: Patterns = None,
-    skip: Patterns = None,
+    method: str | Callable[..., Any] = "__call__",
+    only: str | Sequence[str] | None = None,
+    skip: str | Sequence[str] | None = None,
     input_moment: float = 1.0,
     **kwargs: Any,
 ) -> Plan:
@@ -125,7 +126,7 @@ def measure(
     model: nnx.Module,
     *args: Any,
     plan: Plan | None = None,
-    method: Method = "__call__",
+    method: str | Callable[..., Any] = "__call__",
     input_moment: float = 1.0,
     **kwargs: Any,
 ) -> Check:

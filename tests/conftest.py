@@ -25,3 +25,23 @@ def strict_promotion(request: pytest.FixtureRequest) -> Iterator[None]:
     standard = request.node.get_closest_marker("standard_promotion") is not None
     with jax.numpy_dtype_promotion("standard" if standard else "strict"):
         yield
+
+
+@pytest.fixture(autouse=True)
+def fresh_keras(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let Keras start anew in each test: it numbers layers by what the process has made before."""
+    keras = getattr(getattr(request.node, "module", None), "keras", None)
+    if keras is None:
+        yield
+        return
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(0)
+    yield
+    keras.config.set_dtype_policy("float32")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def released() -> Iterator[None]:
+    """Let go of what a file's tests have compiled: all of it takes gigabytes in each process."""
+    yield
+    jax.clear_caches()

@@ -25,12 +25,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def fresh_names() -> None:
-    keras.backend.clear_session()
-    keras.utils.set_random_seed(0)
-
-
 @pytest.fixture
 def model() -> Iterator[Any]:
     made = models.residual_mlp(1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 import pytest
 
@@ -23,13 +22,6 @@ pytestmark = [
     # keras_hub's T5 passes the mask as an argument and lets the one on its input go.
     pytest.mark.filterwarnings("ignore:Layer '.*' .of type T5MultiHeadAttention:UserWarning"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def fresh_names() -> Iterator[None]:
-    keras.backend.clear_session()
-    keras.utils.set_random_seed(0)
-    yield
 
 
 @pytest.mark.parametrize("name", HUB)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,14 +22,6 @@ pytestmark = [
     # Keras hands numpy.array variables and tensors that do not know copy=.
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def fresh_names() -> Iterator[None]:
-    keras.backend.clear_session()
-    keras.utils.set_random_seed(0)
-    yield
-    keras.config.set_dtype_policy("float32")
 
 
 # The gates of a Keras LSTM share one kernel and one bias, 1 for the forget gate: the analysis

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -25,13 +24,6 @@ pytestmark = [
     # Keras hands numpy.array variables and tensors that do not know copy=.
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def fresh_names() -> Iterator[None]:
-    keras.backend.clear_session()
-    keras.utils.set_random_seed(0)
-    yield
 
 
 def model_and_plan() -> tuple[Any, Any]:

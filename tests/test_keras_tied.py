@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 import pytest
 
@@ -22,14 +21,6 @@ pytestmark = [
     # Keras hands numpy.array variables and tensors that do not know copy=.
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def fresh_names() -> Iterator[None]:
-    keras.backend.clear_session()
-    keras.utils.set_random_seed(0)
-    yield
-    keras.config.set_dtype_policy("float32")
 
 
 def check(model: keras.Model, d: int, c: float, m: float | None = None) -> None:

@@ -234,6 +234,9 @@ def _executed(func: Any, name: str, args: tuple[Any, ...], kwargs: Mapping[str, 
             a.bfloat16() if isinstance(a, FakeTensor) and a.is_floating_point() else a for a in args
         ]
         return func(*narrow, **kwargs).to(args[0].dtype)
+    if name == "embedding.default" and args[1].is_floating_point():
+        # Fake tensors take such indices before torch 2.13; real ones never did.
+        raise TypeError(f"an embedding is indexed with integers, got {args[1].dtype}")
     return func(*args, **kwargs)
 
 
