@@ -48,6 +48,7 @@ def report(tokens: jax.ShapeDtypeStruct) -> list[str]:
     plan: anyinit.Plan = anyinit.flax.plan(model, tokens)
     restored = anyinit.Plan.from_json(plan.to_json())
     lines = [f"{weight.path}: {weight.sigma}, {weight.m:.3g}" for weight in restored.weights]
+    lines += [plan.explain(row.path) for row in plan.weights]
     lines += [f"{left.path}: {left.reason.value}" for left in plan.left_alone]
     lines += [finding.message for finding in plan.findings]
     return lines
