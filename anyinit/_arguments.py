@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from anyinit._plan import Plan
+from anyinit._plan.plan import Plan
 
 Patterns = str | Sequence[str] | None
 

@@ -9,6 +9,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from anyinit._apply.match import check_parameters
+from anyinit._apply.variables import Variables
 from anyinit._arguments import (
     check_batch,
     check_concrete,
@@ -16,15 +18,13 @@ from anyinit._arguments import (
     check_values,
     exactly,
 )
-from anyinit._check import Check
-from anyinit._empirical import measured_plan
+from anyinit._flax.linen import check_linen, trace_linen
 from anyinit._leaf_names import named_leaves
-from anyinit._linen import check_linen, trace_linen
-from anyinit._match import check_parameters
-from anyinit._measure import measured_check
-from anyinit._plan import Plan
-from anyinit._site_values import SiteValues, named_sites, values_at
-from anyinit._variables import Variables
+from anyinit._measure.check import Check
+from anyinit._measure.empirical import measured_plan
+from anyinit._measure.measure import measured_check
+from anyinit._measure.site_values import SiteValues, named_sites, values_at
+from anyinit._plan.plan import Plan
 
 
 def init(

@@ -7,14 +7,14 @@ from typing import Any
 
 from flax import nnx
 
+from anyinit._apply.match import check_parameters
 from anyinit._arguments import check_batch, check_mode, exactly
-from anyinit._check import Check
-from anyinit._empirical import measured_plan
+from anyinit._flax.nnx import no_module, trace_nnx
 from anyinit._leaf_names import named_leaves
-from anyinit._match import check_parameters
-from anyinit._measure import measured_check
-from anyinit._nnx import no_module, trace_nnx
-from anyinit._plan import Plan
+from anyinit._measure.check import Check
+from anyinit._measure.empirical import measured_plan
+from anyinit._measure.measure import measured_check
+from anyinit._plan.plan import Plan
 
 
 def init(

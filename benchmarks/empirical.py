@@ -16,8 +16,8 @@ from plan import GPT
 
 import anyinit
 import anyinit.flax
-from anyinit._empirical import compiled_pass
-from anyinit._find_places import find_places
+from anyinit._measure.empirical import compiled_pass
+from anyinit._measure.find_places import find_places
 
 _ROUNDS = 5
 
@@ -67,7 +67,7 @@ def main() -> None:
 
     with (
         mock.patch.object(anyinit.flax, "measured_plan", watched),
-        mock.patch("anyinit._empirical.compiled_pass", counted),
+        mock.patch("anyinit._measure.empirical.compiled_pass", counted),
     ):
         start = time.perf_counter()
         params = anyinit.flax.init(model, jax.random.key(0), tokens, mode="empirical")

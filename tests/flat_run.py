@@ -13,11 +13,11 @@ import numpy as np
 from measure import keys
 
 import anyinit
-from anyinit._analysis import Analysis
-from anyinit._linen import trace_linen
-from anyinit._pass import BatchPass
-from anyinit._places import Places
-from anyinit._walk import Acts
+from anyinit._flax.linen import trace_linen
+from anyinit._measure.measuring_pass import BatchPass
+from anyinit._measure.places import Places
+from anyinit._plan.analysis import Analysis
+from anyinit._sites.walk import Acts
 
 # The flat graph is compiled for each model and run three times: fast to compile counts.
 _COMPILER = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}

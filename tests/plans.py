@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from anyinit._findings import Finding, Kind, Reason
-from anyinit._plan import LeftAlone, Plan, WeightPlan
+from anyinit._plan.plan import LeftAlone, Plan, WeightPlan
 
 TIED = ("lookup", "readout")
 

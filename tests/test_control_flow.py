@@ -18,7 +18,7 @@ from measure import normal, rows
 from models import Net
 
 import anyinit
-from anyinit._linen import trace_linen
+from anyinit._flax.linen import trace_linen
 
 D, OUT = 128, 256
 

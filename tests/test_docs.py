@@ -87,17 +87,30 @@ def test_every_page_is_on_the_site(page: pathlib.Path) -> None:
     assert re.search(rf": {re.escape(entry)}$", text_of(ROOT / "mkdocs.yml"), re.MULTILINE)
 
 
-def test_every_file_that_is_named_exists() -> None:
-    """The page for contributors goes from file to file: none may have been renamed."""
-    text = text_of(ROOT / "docs" / "internals.md")
+@pytest.mark.parametrize("page", ["internals", "mathematics"])
+def test_every_file_that_is_named_exists(page: str) -> None:
+    """These pages go from file to file: none may have been renamed."""
     known = {
         path.as_posix()
         for top in ("anyinit", "shims", "tests", "experiments")
         for path in (ROOT / top).rglob("*.py")
     }
-    named = re.findall(r"`([\w/]+\.py)`", text)
-    assert len(named) > 40
+    named = re.findall(r"`([\w/]+\.py)`", text_of(ROOT / "docs" / f"{page}.md"))
+    assert len(named) > 9
     assert [name for name in named if not any(path.endswith(f"/{name}") for path in known)] == []
+
+
+def test_table_of_steps_names_every_folder_and_its_files() -> None:
+    shown: dict[str, set[str]] = {}
+    for line in text_of(ROOT / "docs" / "internals.md").splitlines():
+        if line.startswith("|"):
+            for folder in re.findall(r"`(_\w+)/`", line):
+                shown.setdefault(folder, set()).update(re.findall(r"`([a-z_]+)`", line))
+    folders = {path.parent for path in (ROOT / "anyinit").glob("_*/__init__.py")}
+    assert set(shown) == {folder.name for folder in folders}
+    for folder in folders - {ROOT / "anyinit" / "_rules"}:
+        modules = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+        assert modules <= shown[folder.name], folder.name
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import pytest
 from plans import TIED, weight
 
 from anyinit._findings import Finding, Kind, Reason
-from anyinit._plan import LeftAlone, Plan
+from anyinit._plan.plan import LeftAlone, Plan
 
 # Its four numbers give its scale: √(1 / (256 · 0.5)) / 0.25.
 KERNEL = dataclasses.replace(

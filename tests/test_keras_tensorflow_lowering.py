@@ -18,7 +18,7 @@ import numpy as np
 
 import anyinit.keras
 from anyinit_tensorflow import replay
-from anyinit_tensorflow._table import DRAWING, LOWERINGS
+from anyinit_tensorflow._lowerings.table import DRAWING, LOWERINGS
 
 pytestmark = pytest.mark.standard_promotion
 

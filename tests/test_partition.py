@@ -15,10 +15,10 @@ from flax.training.train_state import TrainState
 from plans import TIED, scaled_logits, weight
 from trees import CONTAINERS, inner, variables, whole
 
+from anyinit._apply.partition import optax_labels, optax_partition
+from anyinit._apply.variables import Variables
 from anyinit._leaf_names import named_leaves
-from anyinit._partition import optax_labels, optax_partition
-from anyinit._plan import Plan
-from anyinit._variables import Variables
+from anyinit._plan.plan import Plan
 
 # optax's Adam mixes dtypes, so nothing here runs under strict promotion but what is ours alone.
 pytestmark = pytest.mark.standard_promotion

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from plans import constants, scaled_logits, weight
 
 from anyinit._findings import Finding, Kind, Reason
-from anyinit._plan import LeftAlone, Plan
+from anyinit._plan.plan import LeftAlone, Plan
 
 FULL = Plan(
     weights=(

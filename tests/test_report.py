@@ -15,11 +15,11 @@ from models import Net
 from plans import TIED, constants, scaled_logits, weight
 
 import anyinit
-from anyinit._collapse import collapse
 from anyinit._findings import Finding, Kind, Reason
-from anyinit._plan import LeftAlone, Plan
-from anyinit._render import WIDTH
-from anyinit._report import report_of
+from anyinit._plan.plan import LeftAlone, Plan
+from anyinit._report.collapse import collapse
+from anyinit._report.render import WIDTH
+from anyinit._report.report import report_of
 
 
 def gpt(layers: int = 12) -> Plan:

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from plans import constants, scaled_logits, weight
 from trees import CONTAINERS, boxed, inner, variables, whole
 
-from anyinit._plan import Plan
-from anyinit._rescale import rescale, scale_to
-from anyinit._variables import Variables
+from anyinit._apply.rescale import rescale, scale_to
+from anyinit._apply.variables import Variables
+from anyinit._plan.plan import Plan
 
 INITIALIZERS = {
     "lecun_normal": nn.initializers.lecun_normal(),

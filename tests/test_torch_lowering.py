@@ -13,9 +13,9 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 import jax
 import torch.nn.functional as F
 
+from anyinit_torch._lowerings.table import LOWERINGS
 from anyinit_torch._record import Recorder, specification
 from anyinit_torch._replay import is_lowered, replay
-from anyinit_torch._table import LOWERINGS
 
 
 @pytest.fixture(autouse=True)

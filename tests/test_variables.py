@@ -23,8 +23,8 @@ from jax.tree_util import DictKey
 from plans import scaled_logits
 from trees import inner, variables, whole
 
-from anyinit._plan import Plan
-from anyinit._variables import Variables, plan_of
+from anyinit._apply.variables import Variables, plan_of
+from anyinit._plan.plan import Plan
 
 PLAN = scaled_logits()
 

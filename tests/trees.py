@@ -12,7 +12,7 @@ from flax import nnx
 from flax.core import freeze
 from plans import scaled_logits
 
-from anyinit._variables import Variables
+from anyinit._apply.variables import Variables
 
 
 def inner(vocab: int = 40, d: int = 16) -> dict[str, Any]:

@@ -4,4 +4,4 @@ A rule is a function ``(graph, traits, node, numbers) -> results`` from the samp
 inputs to the samples of its outputs. A primitive that no family knows goes to ``fallback``.
 """
 
-from anyinit._rules._dispatch import evaluate as evaluate
+from anyinit._rules.dispatch import evaluate as evaluate

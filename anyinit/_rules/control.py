@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from anyinit import _primitives as primitives
-from anyinit._graph import Graph, Node
-from anyinit._signal import mixture, uniform_atom
-from anyinit._traits import Traits
+from anyinit._classify.traits import Traits
+from anyinit._graph import primitives
+from anyinit._graph.graph import Graph, Node
+from anyinit._propagate.signal import mixture, uniform_atom
 
 
 def _mix(

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from anyinit._graph import Graph, Node
-from anyinit._signal import mixture, place_along
-from anyinit._traits import Role, Trait, Traits
+from anyinit._classify.traits import Role, Trait, Traits
+from anyinit._graph.graph import Graph, Node
+from anyinit._propagate.signal import mixture, place_along
 
 # Entries of an additive mask (−10,000, −1e9, −inf) that switch a position off.
 _MASKED = -1e4

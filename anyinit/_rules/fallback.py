@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from anyinit import _primitives as primitives
-from anyinit._equation import run_equation
-from anyinit._graph import Graph, Node
-from anyinit._signal import SAMPLES, moment, normal_atom, permutation, places, spread
+from anyinit._graph import primitives
+from anyinit._graph.equation import run_equation
+from anyinit._graph.graph import Graph, Node
+from anyinit._propagate.signal import SAMPLES, moment, normal_atom, permutation, places, spread
 
 # The largest array that is made to evaluate a primitive that has no rule.
 _LARGEST = 1 << 20

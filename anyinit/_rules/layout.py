@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from anyinit import _primitives as primitives
-from anyinit._contraction import swaps_places
-from anyinit._graph import Graph, Node
-from anyinit._signal import mixture, reshuffle, swapped
-from anyinit._traits import Role, Traits
+from anyinit._classify.traits import Role, Traits
+from anyinit._graph import primitives
+from anyinit._graph.contraction import swaps_places
+from anyinit._graph.graph import Graph, Node
+from anyinit._propagate.signal import mixture, reshuffle, swapped
 
 
 def _same(

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from anyinit._averaging import averages
-from anyinit._contraction import fan_in, pairs_all
-from anyinit._graph import Graph, Node
-from anyinit._rules.reduce import chosen_of_terms, sum_of_terms
-from anyinit._signal import (
+from anyinit._classify.averaging import averages
+from anyinit._classify.traits import Role, Traits
+from anyinit._graph.contraction import fan_in, pairs_all
+from anyinit._graph.graph import Graph, Node
+from anyinit._propagate.signal import (
     complex_atom,
     mean_and_variance,
     mixture,
@@ -20,7 +20,7 @@ from anyinit._signal import (
     normal_atom,
     reshuffle,
 )
-from anyinit._traits import Role, Traits
+from anyinit._rules.reduce import chosen_of_terms, sum_of_terms
 
 
 def _contract(

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from anyinit._contraction import terms_of_sum
-from anyinit._graph import Graph, Node
-from anyinit._signal import mean_and_variance, permutation, quantile_draw, uniform_atom
-from anyinit._traits import Traits
+from anyinit._classify.traits import Traits
+from anyinit._graph.contraction import terms_of_sum
+from anyinit._graph.graph import Graph, Node
+from anyinit._propagate.signal import mean_and_variance, permutation, quantile_draw, uniform_atom
 
 # Beyond this many standard deviations a sum's mean hides its noise.
 _CERTAIN = 12.0

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from anyinit._contraction import terms_of_sum
-from anyinit._graph import Graph, Node
+from anyinit._classify.traits import Traits
+from anyinit._graph.contraction import terms_of_sum
+from anyinit._graph.graph import Graph, Node
+from anyinit._propagate.signal import mixture, reshuffle, spread
 from anyinit._rules.reduce import extreme_of_terms, sum_of_terms
-from anyinit._signal import mixture, reshuffle, spread
-from anyinit._traits import Traits
 
 
 def _updates(node: Node) -> int:

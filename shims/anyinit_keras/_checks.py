@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from anyinit._arguments import not_a_model
-from anyinit._plan import Plan
+from anyinit._plan.plan import Plan
 
 BACKENDS = ("jax", "torch", "tensorflow")
 

@@ -17,11 +17,11 @@ from anyinit._arguments import (
     exactly,
     selection,
 )
-from anyinit._check import Check
-from anyinit._empirical import measured_plan
 from anyinit._findings import Reason
-from anyinit._measure import measured_check
-from anyinit._plan import LeftAlone, Plan
+from anyinit._measure.check import Check
+from anyinit._measure.empirical import measured_plan
+from anyinit._measure.measure import measured_check
+from anyinit._plan.plan import LeftAlone, Plan
 from anyinit_keras._build import build
 from anyinit_keras._checks import (
     check_calls,

@@ -8,8 +8,8 @@ from typing import Any
 
 import keras
 
-from anyinit._plan import Plan
-from anyinit._rates import grouped_by_rate, is_same_rate, rows_with_own_rate
+from anyinit._plan.plan import Plan
+from anyinit._plan.rates import grouped_by_rate, is_same_rate, rows_with_own_rate
 from anyinit_keras._checks import check_model, check_plan
 from anyinit_keras._names import named_variables
 from anyinit_keras._rates import check_rate, times

@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import keras
 
-from anyinit._analysis import Analysis, examine
-from anyinit._existing import array_of, is_constant, samples_of
-from anyinit._plan import Plan
-from anyinit._rescale import scale_to
-from anyinit._trace import Parameter, trace
+from anyinit._apply.rescale import scale_to
+from anyinit._plan.analysis import Analysis, examine
+from anyinit._plan.plan import Plan
+from anyinit._trace.existing import array_of, is_constant, samples_of
+from anyinit._trace.trace import Parameter, trace
 from anyinit_keras._inputs import Call, is_array
 from anyinit_keras._values import abstract, read
 

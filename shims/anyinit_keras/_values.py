@@ -10,8 +10,8 @@ import jax
 import keras
 import numpy as np
 
-from anyinit._plan import Plan
-from anyinit._rescale import scale_to
+from anyinit._apply.rescale import scale_to
+from anyinit._plan.plan import Plan
 
 
 def read(variable: keras.Variable) -> Any:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from anyinit_tensorflow._branches import called_graph
-from anyinit_tensorflow._lists import Reserved
+from anyinit_tensorflow._lowerings.lists import Reserved
 from anyinit_tensorflow._operation import NotStaticError, shape_of
 
 # A loop that has not ended after this many steps is none that counts.

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from jax.extend import core as jex_core
 
-from anyinit._callback import callback_primitive
+from anyinit._graph.callback import callback_primitive
 from anyinit_tensorflow._execute import execute
 from anyinit_tensorflow._operation import NotStaticError, dtype_of, shape_of
 

@@ -11,15 +11,15 @@ import jax
 import numpy as np
 import tensorflow as tf
 
-from anyinit._source import located
+from anyinit._graph.source import located
 from anyinit_tensorflow._branches import BRANCHES
 from anyinit_tensorflow._execute import execute
-from anyinit_tensorflow._lists import Reserved
 from anyinit_tensorflow._loop import LOOPS
+from anyinit_tensorflow._lowerings.lists import Reserved
+from anyinit_tensorflow._lowerings.table import DRAWING, LOWERINGS
 from anyinit_tensorflow._opaque import opaque
 from anyinit_tensorflow._operation import NotStaticError, Operation, dtype_of, shape_of
 from anyinit_tensorflow._source_line import made_by
-from anyinit_tensorflow._table import DRAWING, LOWERINGS
 
 # Constants up to this many elements are computed at once, by TensorFlow itself.
 _LARGEST = 1 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from anyinit._source import is_machinery
+from anyinit._graph.source import is_machinery
 
 _CALLER = os.path.join("anyinit_keras", "_traced.py")
 

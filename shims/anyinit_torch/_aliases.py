@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from anyinit_torch._lowerings.views import WRITE
 from anyinit_torch._program import Value
-from anyinit_torch._views import WRITE
 
 Shape = tuple[int, ...]
 Specification = tuple[Shape, np.dtype[Any]]

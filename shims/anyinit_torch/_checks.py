@@ -10,8 +10,8 @@ import torch
 
 from anyinit import _arguments
 from anyinit._arguments import check_mode
-from anyinit._trace import Parameter
-from anyinit_torch._lowering import abstract_value
+from anyinit._trace.trace import Parameter
+from anyinit_torch._lowerings.lowering import abstract_value
 from anyinit_torch._record import specification
 from anyinit_torch._storages import Leaf
 

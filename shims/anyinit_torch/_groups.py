@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from anyinit._plan import Plan
-from anyinit._rates import REST, rate_labels
+from anyinit._plan.plan import Plan
+from anyinit._plan.rates import REST, rate_labels
 from anyinit_torch._identity import replaced
 from anyinit_torch._storages import Leaf, find_leaves
 

@@ -6,7 +6,7 @@ import weakref
 
 import torch
 
-from anyinit._plan import Plan
+from anyinit._plan.plan import Plan
 
 _Objects = dict[str, "weakref.ref[torch.nn.Parameter]"]
 

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from anyinit._arguments import check_batch, exactly
-from anyinit._check import Check
-from anyinit._empirical import measured_plan
-from anyinit._measure import measured_check
-from anyinit._plan import Plan
+from anyinit._measure.check import Check
+from anyinit._measure.empirical import measured_plan
+from anyinit._measure.measure import measured_check
+from anyinit._plan.plan import Plan
 from anyinit_torch._capture import capture
 from anyinit_torch._checks import (
     check_call,

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from anyinit._callback import callback_primitive
+from anyinit._graph.callback import callback_primitive
 from anyinit_torch._program import Call, map_values
 
 

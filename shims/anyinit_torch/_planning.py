@@ -10,16 +10,16 @@ import jax
 import numpy as np
 import torch
 
-from anyinit._analysis import Analysis, examine
 from anyinit._arguments import selection
-from anyinit._existing import has_few_numbers
 from anyinit._findings import Finding, Kind, Reason
-from anyinit._plan import LeftAlone, Plan
-from anyinit._signal import SAMPLES
-from anyinit._trace import Parameter, trace
+from anyinit._plan.analysis import Analysis, examine
+from anyinit._plan.plan import LeftAlone, Plan
+from anyinit._propagate.signal import SAMPLES
+from anyinit._trace.existing import has_few_numbers
+from anyinit._trace.trace import Parameter, trace
 from anyinit_torch._capture import Capture
 from anyinit_torch._dtypes import analysed_dtype
-from anyinit_torch._lowering import abstract_value
+from anyinit_torch._lowerings.lowering import abstract_value
 from anyinit_torch._program import Program, values_in
 from anyinit_torch._replay import replay
 from anyinit_torch._storages import Leaf, is_drawn, samples_of

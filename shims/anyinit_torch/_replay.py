@@ -9,11 +9,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from anyinit._source import located
-from anyinit_torch._lowering import Result, abstract_value
+from anyinit._graph.source import located
+from anyinit_torch._lowerings.lowering import Result, abstract_value
+from anyinit_torch._lowerings.table import LOWERINGS
 from anyinit_torch._opaque import opaque
 from anyinit_torch._program import Call, Program, map_values, values_in
-from anyinit_torch._table import LOWERINGS
 
 # Arguments about where and how a tensor is kept; shapes and dtypes are known from the recording.
 _PLACEMENT = frozenset(

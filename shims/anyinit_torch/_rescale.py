@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
-from anyinit._plan import Plan
+from anyinit._plan.plan import Plan
 from anyinit_torch._dtypes import dtype_name
 from anyinit_torch._storages import Leaf, find_leaves
 

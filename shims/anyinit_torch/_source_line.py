@@ -10,7 +10,7 @@ from types import CodeType, FrameType, TracebackType
 
 import torch
 
-from anyinit._source import is_machinery
+from anyinit._graph.source import is_machinery
 
 _MACHINERY = (
     os.path.dirname(torch.__file__) + os.sep,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from anyinit._signal import SAMPLES, uniform_atom
+from anyinit._propagate.signal import SAMPLES, uniform_atom
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,8 +152,8 @@ def samples_of(tensor: torch.Tensor) -> np.ndarray | None:
         tensor: any tensor.
 
     Returns:
-        float64 array of ``anyinit._signal.SAMPLES`` entries, or of no axis where the entries that
-        were looked at agree; ``None`` where the values cannot be read.
+        float64 array of ``anyinit._propagate.signal.SAMPLES`` entries, or of no axis where the
+        entries that were looked at agree; ``None`` where the values cannot be read.
     """
     if tensor.is_meta or tensor.numel() == 0:
         return None

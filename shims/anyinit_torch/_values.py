@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import torch
 
-from anyinit._plan import Plan
+from anyinit._plan.plan import Plan
 from anyinit_torch._dtypes import analysed_dtype
 from anyinit_torch._inputs import tensors_in
 from anyinit_torch._planning import Planning

@@ -1,0 +1,1 @@
+"""A plan applied: scaled parameters and their learning rates."""

@@ -1,0 +1,1 @@
+"""What each value of a graph is: known, noise, a weight, a signal, the weights of an average."""

@@ -1,0 +1,1 @@
+"""The result of an analysis, weight by weight, and what it notes."""

@@ -1,0 +1,1 @@
+"""The signal followed through the graph as samples, at given scales."""

@@ -1,0 +1,90 @@
+"""What a sum or an extreme over positions leaves of signals that are alike."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from anyinit._propagate.positions import Pool
+from anyinit._propagate.signal import NOISE, mean_and_variance, normal_atom, quantile_draw
+from anyinit._rules.reduce import sum_of_terms
+
+
+def correlation(here: np.ndarray, there: np.ndarray) -> float:
+    """The correlation between two positions; what is no more than noise of samples counts as zero.
+
+    Arguments:
+        here: samples of an element.
+        there: samples of the same feature at another position.
+    """
+    _, variance, covariance = _common(here, there)
+    return covariance / variance if variance > 0 else 0.0
+
+
+def _common(here: np.ndarray, there: np.ndarray) -> tuple[float, float, float]:
+    """Mean, variance, and covariance between two positions."""
+    mean, variance = mean_and_variance(here)
+    other = there - mean_and_variance(there)[0]
+    covariance = float(np.mean((here - mean) * other))
+    if covariance < NOISE * variance:
+        covariance = 0.0
+    return mean, variance, min(covariance, variance)
+
+
+def sums_over(
+    here: np.ndarray, there: np.ndarray, pool: Pool, key: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The sum over positions, here and in another group of positions.
+
+    n·(mean + what all positions have in common) + what is left of the differences. The common
+    part is the best linear guess from two positions, and a fresh rest.
+    """
+    mean, variance, covariance = _common(here, there)
+    count = pool.positions
+    rest = covariance - 2 * covariance**2 / (variance + covariance) if variance > 0 else 0.0
+    share = covariance / (variance + covariance) if variance > 0 else 0.0
+    common = share * (here + there - 2 * mean) + math.sqrt(max(rest, 0.0)) * normal_atom(key, 1)
+    noise = math.sqrt(max(variance - covariance, 0.0) * (1 / count - 1 / count**2))
+    sums = []
+    for place, samples in enumerate((here, there)):
+        own = (samples - mean - common) / count
+        sums.append(count * (mean + common + own + noise * normal_atom(key, 2 + place)))
+    if pool.features > 1:
+        return tuple(sum_of_terms(s, pool.features, key) for s in sums)  # type: ignore[return-value]
+    return sums[0], sums[1]
+
+
+def extremes_over(
+    here: np.ndarray, there: np.ndarray, pool: Pool, largest: bool, key: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The largest (smallest) over positions, whose ranks have a common normal part."""
+    _, variance, covariance = _common(here, there)
+    alike = covariance / variance if variance > 0 else 0.0
+    common = math.sqrt(alike) * normal_atom(key, 1)
+    found = []
+    for place in (0, 1):
+        top = _largest_normal(pool.positions * pool.features, key, 2 + place)
+        levels = _normal_levels(common + math.sqrt(1 - alike) * top)
+        found.append(quantile_draw(here, levels if largest else 1.0 - levels))
+    return found[0], found[1]
+
+
+def _largest_normal(count: float, *key: int) -> np.ndarray:
+    """Samples of the largest of several independent standard normals."""
+    levels = _normal_levels(normal_atom(*key)) ** (1.0 / count)
+    return _normal_scores(levels)
+
+
+def _normal_levels(samples: np.ndarray) -> np.ndarray:
+    """The standard normal's distribution function."""
+    from scipy.special import ndtr  # slow to import, and few models need it
+
+    return np.asarray(ndtr(samples))
+
+
+def _normal_scores(levels: np.ndarray) -> np.ndarray:
+    """The standard normal's quantiles."""
+    from scipy.special import ndtri
+
+    return np.asarray(ndtri(np.clip(levels, 1e-12, 1 - 1e-12)))

@@ -1,0 +1,1 @@
+"""What each TensorFlow operator is in JAX: one file a family."""

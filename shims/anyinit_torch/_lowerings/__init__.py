@@ -1,0 +1,1 @@
+"""What each ATen operator is in JAX: one file a family."""
