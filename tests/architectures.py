@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -269,6 +271,29 @@ def unscaled_scores(net: nn.Module, x: jax.Array) -> jax.Array:
     net.sow("intermediates", "scores", scores)
     mixed = jnp.einsum("bhqk,bkhd->bqhd", nn.softmax(scores), split_heads(v))
     return nn.Dense(256, name="out")(mixed.reshape(x.shape))
+
+
+def relative_positions(layers: int, masked: bool, read: bool = False) -> Callable[..., Any]:
+    """T5's bias on the scores, one table for all layers; ``read``, by a product as well."""
+
+    def body(net: nn.Module, x: jax.Array) -> jax.Array:
+        length = x.shape[1]
+        distance = jnp.arange(length)[None] - jnp.arange(length)[:, None]
+        bias = nn.Embed(2 * length, HEADS, name="bias")(distance + length).transpose(2, 0, 1)
+        if read:
+            x = x + nn.Dense(D, name="reader")(bias.transpose(1, 2, 0)).mean(axis=1)
+        if masked:
+            bias = bias[None] + jnp.where(distance > 0, -1e9, 0.0)
+        for layer in range(layers):
+            h = nn.LayerNorm()(x)
+            q, k, v = (nn.Dense(D, use_bias=False, name=f"{name}{layer}")(h) for name in "qkv")
+            scores = jnp.einsum("bqhd,bkhd->bhqk", split_heads(q), split_heads(k))
+            net.sow("intermediates", "scores", scores)
+            mixed = jnp.einsum("bhqk,bkhd->bqhd", nn.softmax(scores + bias), split_heads(v))
+            x = x + nn.Dense(D, name=f"out{layer}")(mixed.reshape(x.shape))
+        return nn.Dense(256, name="head")(nn.LayerNorm()(x))
+
+    return body
 
 
 def scaled_scores(net: nn.Module, x: jax.Array) -> jax.Array:

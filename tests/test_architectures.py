@@ -9,7 +9,7 @@ import architectures as nets
 import jax
 import jax.numpy as jnp
 import pytest
-from architectures import LAYERS, VOCAB, D
+from architectures import HEADS, LAYERS, VOCAB, D
 from measure import (
     initialized,
     moment,
@@ -284,6 +284,24 @@ def test_positions_added_to_a_computed_signal_stay_as_drawn() -> None:
     assert only_row(planned, "patch").sigma * 192**0.5 == pytest.approx(1, rel=0.01)
     measured = moments(Net(nets.patches), SEEDS, lambda seed: (normal(seed, (8, 16, 192)),))
     assert measured["patch"] == pytest.approx(1, abs=0.1)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_one_bias_on_the_scores_of_all_layers_stays_as_drawn(layers: int, masked: bool) -> None:
+    planned = plan(nets.relative_positions(layers, masked), jnp.zeros((8, 16, D)))
+    reasons = {left.path: left.reason.name for left in planned.left_alone}
+    assert reasons["bias/embedding"] == "ADDED_TABLE"
+    scales = rows(planned)
+    for layer in range(layers):
+        for name in "qk":
+            share = scales[f"{name}{layer}/kernel"].sigma ** 2 * D * (D / HEADS) ** 0.5
+            assert share == pytest.approx(1, rel=0.05)
+
+
+def test_one_bias_that_is_also_read_is_a_lookup() -> None:
+    planned = rows(plan(nets.relative_positions(2, False, read=True), jnp.zeros((8, 16, D))))
+    assert planned["bias/embedding"].roles == ("lookup",)
 
 
 @pytest.mark.parametrize(("multiplier", "target"), [(1, 1 / 4), (0.8, 0.390625), (0.22, 1)])

@@ -152,8 +152,7 @@ def _table_reason(sums: Sums, use: Use) -> Reason | None:
     start = use.value
     if use.meeting is Meeting.ADDED:
         start = sums.graph.nodes[use.node].outputs[0]
-    root = sums.root(start)
-    if len(sums.terms(root)) <= 1 or only_lookups(sums, root):
+    if any(len(sums.terms(root)) <= 1 or only_lookups(sums, root) for root in sums.roots(start)):
         return None
     if use.meeting is Meeting.ADDED and leaf_rank(sums.graph, sums.traits, use.weight) <= 1:
         return Reason.BIAS

@@ -77,6 +77,19 @@ class Sums:
                 return value
             value = node.outputs[0]
 
+    def roots(self, value: int) -> list[int]:
+        """The sums that a value belongs to, several where it is added in several places.
+
+        A value that is read otherwise as well belongs to none but its own.
+        """
+        root = self.root(value)
+        if len(self.terms(root)) > 1 or root in self.graph.outputs:
+            return [root]
+        readers = [self.graph.nodes[n] for n in self.live_consumers(root)]
+        if not all(is_sum(self.traits, n) or passes(self.traits, n, root) for n in readers):
+            return [root]
+        return [last for node in readers for last in self.roots(node.outputs[0])] or [root]
+
     def live_consumers(self, value: int) -> list[int]:
         """Nodes that read a value, the inside of a log-softmax left out."""
         return [n for n in self.graph.consumers[value] if n not in self.traits.absorbed]
