@@ -386,13 +386,22 @@ def test_operators(name: str) -> None:
     compare(function, *tensors)
 
 
-@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+TWO_WAYS = {"num_layers": 2, "bidirectional": True, "batch_first": True}
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported:UserWarning")
 @pytest.mark.parametrize(
-    "options", [{}, {"num_layers": 2, "bidirectional": True, "batch_first": True}]
+    ("kind", "options"),
+    [
+        *((kind, options) for kind in ("LSTM", "GRU", "RNN") for options in ({}, TWO_WAYS)),
+        ("RNN", {"nonlinearity": "relu", "bias": False}),
+        ("LSTM", {"proj_size": 2}),
+        ("LSTM", TWO_WAYS | {"proj_size": 3, "bias": False}),
+    ],
 )
 def test_recurrent_layers(kind: str, options: dict[str, Any]) -> None:
     layer = getattr(torch.nn, kind)(4, 5, **options)
-    used = compare(lambda x: layer(x)[0], randn(3, 6, 4))
+    used = compare(lambda x: jax.tree.leaves(layer(x)), randn(3, 6, 4))
     assert not any(name.startswith(("mm", "addmm", "linear")) for name in used)
 
 

@@ -62,78 +62,9 @@ def _plain_step(activation: Callable[[Any], Any]) -> Step:
     return step
 
 
-def _run(
-    step: Step,
-    x: Any,
-    initial: Sequence[Any],
-    params: Sequence[Any],
-    has_biases: bool,
-    layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-    result: Result,
-    projected: bool = False,
-) -> tuple[Any, ...]:
-    """All layers and directions over time-major input; returns outputs and last states."""
-    x = jnp.swapaxes(x, 0, 1) if batch_first else x
-    directions = 2 if bidirectional else 1
-    each = (4 if has_biases else 2) + (1 if projected else 0)
-    finals: list[list[Any]] = [[] for _ in initial]
-    for layer in range(layers):
-        outputs = []
-        for direction in range(directions):
-            number = layer * directions + direction
-            weights = _Weights(params[number * each : (number + 1) * each], has_biases, projected)
+def _layers(step: Step) -> Lowering:
+    """All layers and directions; returns the outputs and each last state, stacked."""
 
-            def body(state: Any, item: Any, weights: _Weights = weights) -> Any:
-                following = step(item, state, weights)
-                return following, following[0]
-
-            start = tuple(part[number] for part in initial)
-            last, steps = lax.scan(body, start, x, reverse=direction == 1)
-            outputs.append(steps)
-            for collected, part in zip(finals, last, strict=True):
-                collected.append(part)
-        x = outputs[0] if directions == 1 else jnp.concatenate(outputs, -1)
-        if dropout and train and layer < layers - 1:
-            kept = jax.random.bernoulli(result.key(), 1.0 - dropout, x.shape)
-            x = lax.select(kept, x / (1.0 - dropout), jnp.zeros_like(x))
-    x = jnp.swapaxes(x, 0, 1) if batch_first else x
-    return (x, *(jnp.stack(parts) for parts in finals))
-
-
-def _lstm(
-    result: Result,
-    x: Any,
-    initial: Sequence[Any],
-    params: Sequence[Any],
-    has_biases: bool,
-    layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> Any:
-    projected = initial[0].shape[-1] != initial[1].shape[-1]
-    return _run(
-        _lstm_step,
-        x,
-        initial,
-        params,
-        has_biases,
-        layers,
-        dropout,
-        train,
-        bidirectional,
-        batch_first,
-        result,
-        projected,
-    )
-
-
-def _single_state(step: Step) -> Lowering:
     def lowering(
         result: Result,
         x: Any,
@@ -145,20 +76,35 @@ def _single_state(step: Step) -> Lowering:
         train: bool,
         bidirectional: bool,
         batch_first: bool,
-    ) -> Any:
-        return _run(
-            step,
-            x,
-            (initial,),
-            params,
-            has_biases,
-            layers,
-            dropout,
-            train,
-            bidirectional,
-            batch_first,
-            result,
-        )
+    ) -> tuple[Any, ...]:
+        states = tuple(initial) if isinstance(initial, list | tuple) else (initial,)
+        projected = states[0].shape[-1] != states[-1].shape[-1]
+        x = jnp.swapaxes(x, 0, 1) if batch_first else x
+        directions = 2 if bidirectional else 1
+        each = (4 if has_biases else 2) + (1 if projected else 0)
+        finals: list[list[Any]] = [[] for _ in states]
+        for layer in range(layers):
+            outputs = []
+            for number in range(layer * directions, (layer + 1) * directions):
+                parts = params[number * each : (number + 1) * each]
+                weights = _Weights(parts, has_biases, projected)
+
+                def body(state: Any, item: Any, weights: _Weights = weights) -> Any:
+                    following = step(item, state, weights)
+                    return following, following[0]
+
+                start = tuple(state[number] for state in states)
+                is_backward = number % directions == 1
+                last, steps = lax.scan(body, start, x, reverse=is_backward)
+                outputs.append(steps)
+                for collected, part in zip(finals, last, strict=True):
+                    collected.append(part)
+            x = outputs[0] if directions == 1 else jnp.concatenate(outputs, -1)
+            if dropout and train and layer < layers - 1:
+                kept = jax.random.bernoulli(result.key(), 1.0 - dropout, x.shape)
+                x = lax.select(kept, x / (1.0 - dropout), jnp.zeros_like(x))
+        x = jnp.swapaxes(x, 0, 1) if batch_first else x
+        return (x, *(jnp.stack(parts) for parts in finals))
 
     return lowering
 
@@ -179,12 +125,12 @@ def _relu(x: Any) -> Any:
 
 
 LOWERINGS: dict[str, Lowering] = {
-    "gru.input": _single_state(_gru_step),
+    "gru.input": _layers(_gru_step),
     "gru_cell.default": _single_cell(_gru_step),
-    "lstm.input": _lstm,
+    "lstm.input": _layers(_lstm_step),
     "lstm_cell.default": _lstm_cell,
-    "rnn_relu.input": _single_state(_plain_step(_relu)),
+    "rnn_relu.input": _layers(_plain_step(_relu)),
     "rnn_relu_cell.default": _single_cell(_plain_step(_relu)),
-    "rnn_tanh.input": _single_state(_plain_step(lax.tanh)),
+    "rnn_tanh.input": _layers(_plain_step(lax.tanh)),
     "rnn_tanh_cell.default": _single_cell(_plain_step(lax.tanh)),
 }
