@@ -32,6 +32,46 @@ def _common(here: np.ndarray, there: np.ndarray) -> tuple[float, float, float]:
     return mean, variance, min(covariance, variance)
 
 
+def covariance(here: np.ndarray, there: np.ndarray, *, exact: bool = False) -> float:
+    """The covariance between two signals; what is no more than noise of samples counts as zero.
+
+    Arguments:
+        here: samples of one.
+        there: samples of the other.
+        exact: whether little counts too: one signal at two positions, not two signals.
+    """
+    (mean, variance), (other, variance_there) = mean_and_variance(here), mean_and_variance(there)
+    found = float(np.mean((here - mean) * (there - other)))
+    return found if exact or abs(found) >= NOISE * math.sqrt(variance * variance_there) else 0.0
+
+
+def with_covariance(here: np.ndarray, there: np.ndarray, wanted: float) -> np.ndarray:
+    """Samples at another position without what chance has added to their covariance.
+
+    A sum a + b has between two positions the covariances of a, of b, and of each with the other;
+    samples of independent a and b leave 1/√SAMPLES of each, as much as n positions weigh in a mean
+    over n = √SAMPLES of them.
+
+    Arguments:
+        here: samples of an element.
+        there: samples of the same feature at another position.
+        wanted: the covariance between them.
+
+    Returns:
+        The samples there, with their mean and variance kept.
+    """
+    (mean, variance), (other, variance_there) = mean_and_variance(here), mean_and_variance(there)
+    ours, theirs = here - mean, there - other
+    if not (variance > 0 and wanted**2 < variance * variance_there):
+        return there
+    rest = theirs - float(np.mean(ours * theirs)) / variance * ours
+    left = float(np.mean(rest * rest))
+    if left <= 0:
+        return there
+    scale = math.sqrt((variance_there - wanted**2 / variance) / left)
+    return np.asarray(other + wanted / variance * ours + scale * rest)
+
+
 def sums_over(
     here: np.ndarray, there: np.ndarray, pool: Pool, key: int
 ) -> tuple[np.ndarray, np.ndarray]:

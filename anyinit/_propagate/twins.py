@@ -21,7 +21,13 @@ from anyinit._graph import primitives
 from anyinit._graph.contraction import fan_in
 from anyinit._graph.graph import Graph, Node, step_before
 from anyinit._propagate.elsewhere import Done, results_elsewhere
-from anyinit._propagate.pooling import correlation, extremes_over, sums_over
+from anyinit._propagate.pooling import (
+    correlation,
+    covariance,
+    extremes_over,
+    sums_over,
+    with_covariance,
+)
 from anyinit._propagate.positions import Pool, pairs_signals, takes_positions
 from anyinit._propagate.signal import (
     NOISE,
@@ -152,8 +158,19 @@ class Twins:
                 there = independent_copy(there, value, _OTHER)
             share = self._in_common(node, numbers, results[0])
             if share > 0:
+                here, apart = results[0], covariance(results[0], there)
                 kept = uniform_atom(value, _OTHER) < share
-                there = np.where(kept, results[0], there)
+                whole = share * mean_and_variance(here)[1] + (1 - share) * apart
+                there = with_covariance(here, np.where(kept, here, there), whole)
+            elif done.use is None and self._adds_signals(node):
+                both = zip(node.inputs, operands, strict=True)
+                pairs = [(spread(numbers[v]), spread(there)) for v, there in both]
+                across = sum(
+                    covariance(here, apart, exact=i == j)
+                    for i, (here, _) in enumerate(pairs)
+                    for j, (_, apart) in enumerate(pairs)
+                )
+                there = with_covariance(results[0], there, across)
             self.other[value] = there
 
     def _in_common(
@@ -179,6 +196,15 @@ class Twins:
             return 0.0
         apart = np.arange(1, count)
         return float(np.sum((count - apart) * alike**apart) / (count * (count - 1) / 2))
+
+    def _adds_signals(self, node: Node) -> bool:
+        """Whether a node adds two signals that both differ from position to position."""
+        return (
+            node.primitive in ("add", "add_any")
+            and all(value in self.other for value in node.inputs)
+            and all(self.traits[value].role is Role.SIGNAL for value in node.inputs)
+            and self.traits[node.outputs[0]].shifted is None
+        )
 
     def _elsewhere(self, node: Node, value: int, numbers: Mapping[int, np.ndarray]) -> np.ndarray:
         """An operand at another position, where a dropout mask has numbers of its own."""
