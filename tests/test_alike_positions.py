@@ -7,10 +7,16 @@ from collections.abc import Callable
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from flat_run import measured
 from measure import normal, rows
 from models import Net
+
+import anyinit.flax
+from anyinit._propagate import twins
+from anyinit._propagate.pooling import covariance, with_covariance
+from anyinit._propagate.signal import complex_atom, mean_and_variance, moment, normal_atom
 
 D, OUT = 128, 256
 
@@ -51,13 +57,28 @@ def mean_over_a_loop(net: nn.Module, x: jax.Array) -> jax.Array:
     return nn.Dense(OUT, name="head")(jnp.mean(states, axis=1))
 
 
-def mean_behind_attention(net: nn.Module, x: jax.Array) -> jax.Array:
+def mean_behind_attention(sign: float) -> Callable[..., jax.Array]:
     """What attention averages is alike at all positions, by so much as it averages."""
-    x = nn.Dense(D)(x)
-    for _ in range(2):
-        x = x + nn.MultiHeadDotProductAttention(4)(nn.LayerNorm()(x))
-        x = x + nn.Dense(D)(nn.gelu(nn.Dense(4 * D)(nn.LayerNorm()(x))))
-    return nn.Dense(OUT, name="head")(jnp.mean(nn.LayerNorm()(x), axis=1))
+
+    def body(net: nn.Module, x: jax.Array) -> jax.Array:
+        x = nn.Dense(D)(x)
+        for _ in range(2):
+            for branch in (nn.MultiHeadDotProductAttention(4), feed_forward):
+                change = branch(nn.LayerNorm()(x))
+                x = x + change if sign > 0 else x - change
+        return nn.Dense(OUT, name="head")(jnp.mean(nn.LayerNorm()(x), axis=1))
+
+    return body
+
+
+def feed_forward(x: jax.Array) -> jax.Array:
+    return nn.Dense(D)(nn.gelu(nn.Dense(4 * D)(x)))
+
+
+def complex_sums(net: nn.Module, x: jax.Array) -> jax.Array:
+    """Complex signals have a covariance too."""
+    left, right = (jnp.fft.fft(nn.relu(nn.Dense(D)(x))) / jnp.sqrt(D) for _ in range(2))
+    return nn.Dense(OUT, name="head")(jnp.mean(jnp.abs(left - right), axis=1))
 
 
 def mixer(first: bool) -> Callable[..., jax.Array]:
@@ -137,7 +158,9 @@ CASES: dict[str, tuple[Callable[..., jax.Array], tuple[int, ...]]] = {
     ),
     "lstm_norm_lstm_in_python": (normed_between_loops_in_python, (16, 12, D)),
     "mean_over_a_loop": (mean_over_a_loop, (16, 32, D)),
-    "mean_behind_attention": (mean_behind_attention, (16, 24, D)),
+    "mean_behind_attention": (mean_behind_attention(1.0), (16, 24, D)),
+    "mean_behind_attention_taken_off": (mean_behind_attention(-1.0), (16, 24, D)),
+    "complex_sums": (complex_sums, (16, 24, D)),
     "mixer": (mixer(first=True), (16, 24, D)),
     "mixer_of_inputs": (mixer(first=False), (16, 24, D)),
     "token_shift": (token_shift, (16, 24, D)),
@@ -157,3 +180,48 @@ def test_a_weight_with_a_factor_adds_in_step_with_itself() -> None:
     body, shape = CASES["factor_at_each_use"]
     found = measured(Net(body), lambda seed: (normal(seed, shape),))
     assert rows(found.plan)["kernel"].target == pytest.approx(1 / 9 / 2**2)
+
+
+@pytest.mark.parametrize("wanted", [0.0, 0.05, -0.3])
+def test_samples_get_the_covariance_wanted_and_keep_mean_and_variance(wanted: float) -> None:
+    here, there = 1.0 + normal_atom(1), 2.0 - 3.0 * normal_atom(2)
+    found = with_covariance(here, there, wanted)
+    assert covariance(here, found) == pytest.approx(wanted, abs=1e-12)
+    assert mean_and_variance(found) == pytest.approx(mean_and_variance(there))
+
+
+def test_complex_samples_get_the_covariance_wanted() -> None:
+    here, there = complex_atom(1), complex_atom(2)
+    found = with_covariance(here, there, 0.2)
+    assert covariance(here, found) == pytest.approx(0.2)
+    assert moment(found) == pytest.approx(moment(there))
+
+
+def test_averages_of_complex_signals_can_be_planned() -> None:
+    def body(net: nn.Module, x: jax.Array) -> jax.Array:
+        values = jax.lax.complex(nn.Dense(D)(x), nn.Dense(D)(x))
+        mixed = values + jax.nn.softmax(nn.Dense(24)(x)).astype(values.dtype) @ values
+        return nn.Dense(OUT, name="head")(jnp.mean(jnp.abs(mixed), axis=1))
+
+    plan = anyinit.flax.plan(Net(body), normal(0, (16, 24, D)))
+    assert rows(plan)["head/kernel"].moment_in > 0
+
+
+@pytest.mark.parametrize("unusual", [np.inf, np.nan, 1e200])
+def test_samples_that_have_no_covariance_stay_as_they_are(unusual: float) -> None:
+    here, there = normal_atom(1).copy(), normal_atom(2).copy()
+    here[0] = there[1] = unusual
+    np.testing.assert_array_equal(with_covariance(here, there, covariance(here, there)), there)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_chance_does_not_add_to_the_correlation_of_sums(
+    sign: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever numbers the other position draws, the same share of a sum is common to both."""
+    model, x = Net(mean_behind_attention(sign)), normal(0, (16, 24, D))
+    found = []
+    for key in range(1000, 1012):
+        monkeypatch.setattr(twins, "_OTHER", key)
+        found.append(rows(anyinit.flax.plan(model, x))["head/kernel"].moment_in)
+    assert np.std(found) < 0.07 * np.mean(found)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from anyinit._propagate.positions import Pool
-from anyinit._propagate.signal import NOISE, mean_and_variance, normal_atom, quantile_draw
+from anyinit._propagate.signal import NOISE, mean_and_variance, moment, normal_atom, quantile_draw
 from anyinit._rules.reduce import sum_of_terms
 
 
@@ -25,24 +25,33 @@ def correlation(here: np.ndarray, there: np.ndarray) -> float:
 def _common(here: np.ndarray, there: np.ndarray) -> tuple[float, float, float]:
     """Mean, variance, and covariance between two positions."""
     mean, variance = mean_and_variance(here)
-    other = there - mean_and_variance(there)[0]
-    covariance = float(np.mean((here - mean) * other))
-    if covariance < NOISE * variance:
-        covariance = 0.0
-    return mean, variance, min(covariance, variance)
+    found = covariance(here, there)
+    return mean, variance, min(found, variance) if found >= NOISE * variance else 0.0
 
 
-def covariance(here: np.ndarray, there: np.ndarray, *, exact: bool = False) -> float:
+def covariance(here: np.ndarray, there: np.ndarray) -> float:
+    """The covariance between two signals; of complex ones its real part.
+
+    Arguments:
+        here: samples of one.
+        there: samples of the other.
+    """
+    with np.errstate(all="ignore"):
+        ours, theirs = (samples - mean_and_variance(samples)[0] for samples in (here, there))
+        return float(np.mean((ours * np.conj(theirs)).real))
+
+
+def covariance_beyond_chance(here: np.ndarray, there: np.ndarray) -> float:
     """The covariance between two signals; what is no more than noise of samples counts as zero.
 
     Arguments:
         here: samples of one.
         there: samples of the other.
-        exact: whether little counts too: one signal at two positions, not two signals.
     """
-    (mean, variance), (other, variance_there) = mean_and_variance(here), mean_and_variance(there)
-    found = float(np.mean((here - mean) * (there - other)))
-    return found if exact or abs(found) >= NOISE * math.sqrt(variance * variance_there) else 0.0
+    found = covariance(here, there)
+    with np.errstate(all="ignore"):
+        scale = math.sqrt(mean_and_variance(here)[1] * mean_and_variance(there)[1])
+    return found if abs(found) >= NOISE * scale else 0.0
 
 
 def with_covariance(here: np.ndarray, there: np.ndarray, wanted: float) -> np.ndarray:
@@ -58,18 +67,20 @@ def with_covariance(here: np.ndarray, there: np.ndarray, wanted: float) -> np.nd
         wanted: the covariance between them.
 
     Returns:
-        The samples there, with their mean and variance kept.
+        The samples there, with their mean and variance kept; as they are where no samples of that
+        variance have the covariance wanted, or where they are not finite.
     """
-    (mean, variance), (other, variance_there) = mean_and_variance(here), mean_and_variance(there)
-    ours, theirs = here - mean, there - other
-    if not (variance > 0 and wanted**2 < variance * variance_there):
-        return there
-    rest = theirs - float(np.mean(ours * theirs)) / variance * ours
-    left = float(np.mean(rest * rest))
-    if left <= 0:
-        return there
-    scale = math.sqrt((variance_there - wanted**2 / variance) / left)
-    return np.asarray(other + wanted / variance * ours + scale * rest)
+    with np.errstate(all="ignore"):
+        (mean, variance), (other, kept) = mean_and_variance(here), mean_and_variance(there)
+        if not (variance > 0 and wanted * wanted < variance * kept < math.inf):
+            return there
+        ours = here - mean
+        rest = there - other - covariance(here, there) / variance * ours
+        left = moment(rest)
+        if left == 0:
+            return there
+        scale = math.sqrt((kept - wanted * wanted / variance) / left)
+        return np.asarray(other + wanted / variance * ours + scale * rest)
 
 
 def sums_over(

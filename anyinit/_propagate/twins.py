@@ -10,7 +10,7 @@ followed only where a model pools over positions, or multiplies the signals of a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from anyinit._propagate.elsewhere import Done, results_elsewhere
 from anyinit._propagate.pooling import (
     correlation,
     covariance,
+    covariance_beyond_chance,
     extremes_over,
     sums_over,
     with_covariance,
@@ -158,19 +159,15 @@ class Twins:
                 there = independent_copy(there, value, _OTHER)
             share = self._in_common(node, numbers, results[0])
             if share > 0:
-                here, apart = results[0], covariance(results[0], there)
+                here = results[0]
                 kept = uniform_atom(value, _OTHER) < share
-                whole = share * mean_and_variance(here)[1] + (1 - share) * apart
-                there = with_covariance(here, np.where(kept, here, there), whole)
+                wanted = share * mean_and_variance(here)[1]
+                wanted += (1 - share) * covariance_beyond_chance(here, there)
+                there = with_covariance(here, np.where(kept, here, there), wanted)
             elif done.use is None and self._adds_signals(node):
-                both = zip(node.inputs, operands, strict=True)
-                pairs = [(spread(numbers[v]), spread(there)) for v, there in both]
-                across = sum(
-                    covariance(here, apart, exact=i == j)
-                    for i, (here, _) in enumerate(pairs)
-                    for j, (_, apart) in enumerate(pairs)
-                )
-                there = with_covariance(results[0], there, across)
+                terms = [spread(numbers[v]) for v in node.inputs]
+                wanted = _covariance_of_sums(node, terms, [spread(term) for term in operands])
+                there = with_covariance(results[0], there, wanted)
             self.other[value] = there
 
     def _in_common(
@@ -186,7 +183,9 @@ class Twins:
         if place is not None:
             weights = spread(numbers[node.inputs[place]])
             elsewhere = spread(self.other.get(node.inputs[place], weights))
-            return min(1.0, fan_in(self.graph, node) * float(np.mean(weights * elsewhere)))
+            return min(
+                1.0, fan_in(self.graph, node) * float(np.mean((weights * np.conj(elsewhere)).real))
+            )
         before = step_before(node)
         if before is None or before not in numbers:
             return 0.0
@@ -200,7 +199,7 @@ class Twins:
     def _adds_signals(self, node: Node) -> bool:
         """Whether a node adds two signals that both differ from position to position."""
         return (
-            node.primitive in ("add", "add_any")
+            node.primitive in primitives.ADDITIONS
             and all(value in self.other for value in node.inputs)
             and all(self.traits[value].role is Role.SIGNAL for value in node.inputs)
             and self.traits[node.outputs[0]].shifted is None
@@ -230,3 +229,17 @@ class Twins:
             mixed = mixes_positions(node, [self.traits[value] for value in node.inputs])
             return use.meeting is Meeting.LOOKUP or mixed
         return pairs_signals(self.graph, self.traits, node)
+
+
+def _covariance_of_sums(
+    node: Node, here: Sequence[np.ndarray], there: Sequence[np.ndarray]
+) -> float:
+    """The covariance of a + b (or a − b) between two positions.
+
+    Of one term at both positions all counts; of different ones what is more than chance.
+    """
+    sign = -1.0 if node.primitive == "sub" else 1.0
+    own = sum(covariance(*pair) for pair in zip(here, there, strict=True))
+    across = covariance_beyond_chance(here[0], there[1])
+    across += covariance_beyond_chance(here[1], there[0])
+    return own + sign * across
